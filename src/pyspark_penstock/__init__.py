@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from penstock.spark.errors import in_one_line
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceArrowWriter,
@@ -26,22 +28,26 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return "penstock"
 
+    @in_one_line
     def schema(self) -> "StructType":
         """The official connector's columns."""
         from penstock.spark.source import columns
 
         return columns(self.options)
 
+    @in_one_line
     def reader(self, schema: "StructType") -> "DataSourceReader":
         from penstock.spark.source import batch_reader
 
         return batch_reader(self.options, schema)
 
+    @in_one_line
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
         from penstock.spark.source import stream_reader
 
         return stream_reader(self.options, schema)
 
+    @in_one_line
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
         from penstock.spark.errors import SparkOptionError
         from penstock.spark.sink import batch_writer
@@ -50,6 +56,7 @@ class DefaultSource(DataSource):
             raise SparkOptionError("mode", "a topic cannot be overwritten; use append")
         return batch_writer(self.options, schema)
 
+    @in_one_line
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamArrowWriter":
         from penstock.spark.sink import stream_writer
 

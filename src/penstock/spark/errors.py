@@ -1,8 +1,38 @@
 """What can go wrong between Spark, a topic and a table, as one line each."""
 
+import os
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
 from penstock.core.model import PenstockError
 
 _GO_ON = "set failOnDataLoss to false to go on"
+# Spark's own switch, read by its Python processes whenever something was raised there.
+_HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+_OURS = "penstock"
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def in_one_line(method: Callable[P, R]) -> Callable[P, R]:
+    """Let an error that was expected reach the user without the traceback that Spark puts before it.
+
+    For methods that Spark calls in the processes where it plans, which run nobody's functions but a
+    data source's. Whatever else is raised keeps its traceback.
+    """
+
+    @wraps(method)
+    def run(*arguments: P.args, **named: P.kwargs) -> R:
+        if os.environ.get(_HIDE_TRACEBACK) == _OURS:
+            del os.environ[_HIDE_TRACEBACK]
+        try:
+            return method(*arguments, **named)
+        except PenstockError:
+            os.environ.setdefault(_HIDE_TRACEBACK, _OURS)
+            raise
+
+    return run
 
 
 class PipelineError(PenstockError):

@@ -45,8 +45,11 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         raise SparkOptionError("topic", "is empty")
     delivery = choice_option(options, "delivery", (AT_LEAST_ONCE, EXACTLY_ONCE), AT_LEAST_ONCE)
     settings = kafka_settings(options)
-    if (refused := settings_refused(settings)) is not None:
-        raise SparkOptionError(f"kafka.{refused}", f"{settings[refused]!r} would break delivery {delivery}")
+    if (weaker := settings_refused(settings)) is not None:
+        # Who asks for less than a guarantee, and for no guarantee, gets what is asked for.
+        if weaker == "transactional.id" or option(options, "delivery") is not None:
+            raise SparkOptionError(f"kafka.{weaker}", f"{settings[weaker]!r} would break delivery {delivery}")
+        settings.setdefault("enable.idempotence", "false")
     return SinkOptions(settings, None if topic is None else topic.strip(), delivery)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from penstock.spark.errors import in_one_line
 from penstock.spark.sink.delivery import BatchId, DeliveryReceipt, TaskId, TopicDelivery, delivery_for
 from penstock.spark.sink.options import COLUMNS, refuse_unknown, sink_columns, sink_options
 from penstock.spark.sink.writer import TopicWriter
@@ -34,9 +35,11 @@ class TopicBatchWriter(DataSourceArrowWriter):
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         return self._sending.run(iterator)
 
+    @in_one_line
     def commit(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
         self._sending.delivery.commit(_receipts(messages), BatchId(None, None))
 
+    @in_one_line
     def abort(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
         self._sending.delivery.abort(_receipts(messages), BatchId(None, None))
 
@@ -50,10 +53,12 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         return self._sending.run(iterator)
 
+    @in_one_line
     def commit(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803
         receipts = _receipts(messages)
         self._sending.delivery.commit(receipts, BatchId(_query(receipts), batchId))
 
+    @in_one_line
     def abort(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803
         receipts = _receipts(messages)
         self._sending.delivery.abort(receipts, BatchId(_query(receipts), batchId))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from penstock.spark.errors import SparkOptionError
+from penstock.spark.errors import SparkOptionError, in_one_line
 from penstock.spark.reading import OffsetRange
 from penstock.spark.source.broker_offsets import BrokerOffsets
 from penstock.spark.source.options import SourceOptions, resolve, selecting_options
@@ -27,6 +27,7 @@ class TopicBatchReader(DataSourceReader):
         self._options = options
         self._reading = reading
 
+    @in_one_line
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks; the ends of the logs are those of now, however long the tasks take."""
         options = self._options

@@ -8,6 +8,7 @@ Where reading starts and ends is given by the official connector's options, in t
 
 import difflib
 import json
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from penstock.spark.errors import SparkOptionError
 from penstock.spark.kafka_options import boolean_option, choice_option, integer_option, kafka_settings, option
 from penstock.spark.source.offsets import ID_MARK, Partition
 
+_log = logging.getLogger(__name__)
 SUBSCRIBE, PATTERN, ASSIGN = "subscribe", "subscribePattern", "assign"
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 _NAMES = {EARLIEST: "earliest", LATEST: "latest"}
@@ -151,6 +153,8 @@ class OffsetOption(NamedTuple):
     timed: bool = False
     # A timestamp after the last record: stands for the end of the log, or is an error.
     missing_is_latest: bool = True
+    # An offset that the log does not hold: stands for the nearest one that it does, or is an error.
+    nearest: bool = False
 
 
 class ResolvedOffsets(NamedTuple):
@@ -166,14 +170,18 @@ def starting_position(options: Mapping[str, str], *, streaming: bool) -> OffsetO
     found = _position(options, "starting", "latest" if streaming else "earliest")
     if not streaming:
         _refuse(found, LATEST)
-    return found._replace(missing_is_latest=strategy == "latest")
+    return found._replace(missing_is_latest=strategy == "latest", nearest=_may_lose(options))
 
 
 def ending_position(options: Mapping[str, str]) -> OffsetOption:
     """Where a batch ends; a stream does not."""
     found = _position(options, "ending", "latest")
     _refuse(found, EARLIEST)
-    return found
+    return found._replace(nearest=_may_lose(options))
+
+
+def _may_lose(options: Mapping[str, str]) -> bool:
+    return not boolean_option(options, "failOnDataLoss", True)
 
 
 def resolve(
@@ -188,6 +196,12 @@ def resolve(
     for one, offset in wanted.items():
         start, end = earliest[one], latest[one]
         if offset >= 0 and not start <= offset <= end:
+            if position.nearest:
+                _log.warning(
+                    "%s/%d: offset %d is not in the log, which has %d to %d", *one, offset, start, end
+                )
+                found[one] = min(max(offset, start), end)
+                continue
             raise SparkOptionError(
                 position.option,
                 f"{one[0]}/{one[1]}: offset {offset} is not in the log, which has {start} to {end}",

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.core.model import MILLISECOND, Instant
 from penstock.runtime.loop import MachineClock
-from penstock.spark.errors import DataLost, PartitionGone, PipelineError, TopicRecreated
+from penstock.spark.errors import DataLost, PartitionGone, PipelineError, TopicRecreated, in_one_line
 from penstock.spark.source.broker_offsets import BrokerOffsets, OffsetsSnapshot
 from penstock.spark.source.group import GroupOffsetCommitter
 from penstock.spark.source.offsets import Partition, SourceOffsets, read_offsets
@@ -135,6 +135,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = MachineClock()
         self._hesitation = TriggerDelay(options.min_offsets, options.max_trigger_delay_ms, self._clock.now())
 
+    @in_one_line
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint starts; the same each time it is called."""
         if self._start is None:
@@ -149,10 +150,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(self._options.min_offsets)
         return ReadAllAvailable()
 
+    @in_one_line
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is all that this run reads."""
         self._target = self._looking().snapshot(SourceOffsets({})).latest
 
+    @in_one_line
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; `start` itself, unchanged, if there is nothing to read."""
         known = read_offsets(start)
@@ -175,6 +178,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the topics reached when they were last looked at."""
         return SourceOffsets(self._latest.positions).as_json() if self._latest else None
 
+    @in_one_line
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch, which may be one that an earlier run has planned."""
         first, last = read_offsets(start), read_offsets(end)
@@ -193,6 +197,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """In a task."""
         return self._reading.read(partition)
 
+    @in_one_line
     def commit(self, end: dict[str, Any]) -> None:
         """Everything before `end` is done: one batch late, and not at all for the last one of a run."""
         group = self._committing()

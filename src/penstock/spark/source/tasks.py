@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
@@ -158,28 +157,32 @@ def between(start: SourceOffsets, end: SourceOffsets, earliest: Mapping[Partitio
 def divide(
     spans: Sequence[OffsetRange], min_partitions: int | None, max_records: int | None
 ) -> list[OffsetRange]:
-    """One span per task: `min_partitions` at least, if there are records enough, none above `max_records`."""
+    """One span per task, cut as by the official connector: about `min_partitions`, `max_records` at most."""
     if max_records is not None:
         spans = [part for span in spans for part in _cut(span, -(-(span.end - span.start) // max_records))]
     if min_partitions is None or len(spans) >= min_partitions:
         return list(spans)
-    total = sum(span.end - span.start for span in spans)
-    shares = _shares([span.end - span.start for span in spans], total, min_partitions)
-    return [part for span, share in zip(spans, shares, strict=True) for part in _cut(span, share)]
+    sizes = [span.end - span.start for span in spans]
+    shares = [_share(size, sum(sizes), min_partitions) for size in sizes]
+    # Spans too small to be cut are tasks of their own, and the others share what is left of the wish.
+    total = sum(size for size, share in zip(sizes, shares, strict=True) if share > 1)
+    wanted = max(1, min_partitions - shares.count(1))
+    return [
+        part
+        for span, size, share in zip(spans, sizes, shares, strict=True)
+        for part in _cut(span, _share(size, total, wanted) if share > 1 else 1)
+    ]
 
 
-def _shares(sizes: Sequence[int], total: int, wanted: int) -> list[int]:
-    """How many tasks each span gets: by its size, one at least, and `wanted` in all if there are records."""
-    shares = [max(1, size * wanted // total) for size in sizes]
-    by_size = sorted(range(len(sizes)), key=lambda index: -sizes[index] / shares[index])
-    while sum(shares) < min(wanted, total):
-        for index in by_size:
-            if shares[index] < sizes[index] and sum(shares) < wanted:
-                shares[index] += 1
-    return shares
+def _share(size: int, total: int, wanted: int) -> int:
+    """How many of `wanted` tasks a span gets, rounded half up as the official connector does."""
+    return max(1, (2 * size * wanted + total) // (2 * total))
 
 
 def _cut(span: OffsetRange, parts: int) -> Iterable[OffsetRange]:
-    size = span.end - span.start
-    marks = [span.start + size * part // parts for part in range(parts + 1)]
-    return (span._replace(start=start, end=end) for start, end in pairwise(marks) if start < end)
+    start = span.start
+    for part in range(parts):
+        end = start + (span.end - start) // (parts - part)
+        if start < end:
+            yield span._replace(start=start, end=end)
+        start = end

@@ -79,8 +79,14 @@ def test_the_options_of_a_sink_are_read_in_any_case() -> None:
     [
         ({"topic": ""}, "option topic: is empty"),
         ({"delivery": "once"}, "option delivery: 'once' is none of"),
-        ({"kafka.acks": "1"}, "option kafka.acks: '1' would break delivery at-least-once"),
-        ({"kafka.enable.idempotence": "false"}, "option kafka.enable.idempotence"),
+        (
+            {"kafka.acks": "1", "delivery": "at-least-once"},
+            "option kafka.acks: '1' would break delivery at-least-once",
+        ),
+        (
+            {"kafka.enable.idempotence": "false", "delivery": "exactly-once"},
+            "option kafka.enable.idempotence",
+        ),
         ({"kafka.transactional.id": "x"}, "option kafka.transactional.id"),
     ],
 )
@@ -89,6 +95,13 @@ def test_an_option_that_would_break_the_guarantee_is_refused(given: dict[str, st
         sink_options(BROKER | given)
 
     assert complaint in str(refused.value)
+
+
+def test_who_asks_for_less_and_for_no_guarantee_gets_what_was_asked_for() -> None:
+    options = sink_options(BROKER | {"kafka.acks": "1", "kafka.linger.ms": "5"})
+
+    assert options.settings["acks"] == "1"
+    assert options.settings["enable.idempotence"] == "false"
 
 
 def test_exactly_once_is_refused_where_there_is_no_batch_commit() -> None:

@@ -92,3 +92,11 @@ def test_a_batch_neither_starts_at_the_end_nor_ends_at_the_beginning() -> None:
             starting_position({"startingOffsets": given}, streaming=False)
     with pytest.raises(SparkOptionError, match="endingOffsets: earliest makes no sense in a batch query"):
         ending_position({"endingOffsets": "earliest"})
+
+
+def test_offsets_that_the_log_does_not_hold_are_the_nearest_where_data_may_be_lost() -> None:
+    found = start(startingOffsets='{"a": {"0": 1, "1": 9}}', failOnDataLoss="false")
+    position = ending_position({"endingOffsets": '{"a": {"0": 25, "1": 4}}', "failOnDataLoss": "false"})
+
+    assert found == {("a", 0): 3, ("a", 1): 5}
+    assert resolve(position, LOGS, catalogue()).positions == {("a", 0): 20, ("a", 1): 4}

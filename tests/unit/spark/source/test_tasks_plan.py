@@ -78,15 +78,22 @@ def test_large_spans_are_cut_until_there_are_enough_tasks() -> None:
 
 @pytest.mark.parametrize("sizes", [(1,), (2, 3), (100, 1, 1), (7, 7, 7)])
 @pytest.mark.parametrize("wanted", [1, 2, 5, 8, 400])
-def test_tasks_cover_every_offset_once_and_are_as_many_as_wanted(sizes: tuple[int, ...], wanted: int) -> None:
+def test_tasks_cover_every_offset_once(sizes: tuple[int, ...], wanted: int) -> None:
     spans = [OffsetRange("a", number, 5, 5 + size) for number, size in enumerate(sizes)]
 
     tasks = divide(spans, wanted, None)
 
     covered = [(task.partition, offset) for task in tasks for offset in range(task.start, task.end)]
     assert covered == [(span.partition, offset) for span in spans for offset in range(span.start, span.end)]
-    assert len(tasks) >= min(wanted, sum(sizes))
     assert all(task.start < task.end for task in tasks)
+
+
+def test_tasks_are_cut_as_the_official_connector_cuts_them() -> None:
+    spans = [OffsetRange("a", number, 0, size) for number, size in enumerate((10, 10, 2, 2))]
+
+    tasks = divide(spans, 13, None)
+
+    assert [task.end - task.start for task in tasks] == [1, 1, 2, 2, 2, 2] * 2 + [2, 2]
 
 
 def test_no_task_is_larger_than_allowed() -> None:
