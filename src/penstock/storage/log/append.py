@@ -140,21 +140,22 @@ def _write(  # noqa: C901, PLR0912, PLR0913, PLR0915 - the hot path, straight on
         raise
     if segment.first_append_at < 0:
         segment.first_append_at = now
-    producers = state.producers
+    producers, ends = state.producers, iter(markers)
     offset: int = first
     for header in headers:
         if not contiguous:
             offset = header[0]
         last_offset = offset + header[6]
         index.note(offset, last_offset, position, header[8])
-        if header[9] >= 0 and not header[5] & CONTROL:
+        if header[5] & CONTROL:
+            # In its place: a follower appends the end of one transaction together with the next one.
+            aborted = producers.update_marker(next(ends), now)
+            if aborted is not None:
+                index.note_aborted(aborted)
+        elif header[9] >= 0:
             producers.update(header, Offset(offset), now)
         position += PREFIX_BYTES + header[1]
         offset = last_offset + 1
-    for marker in markers:
-        aborted = producers.update_marker(marker, now)
-        if aborted is not None:
-            index.note_aborted(aborted)
     journal = state.journal
     if journal is not None and journal.is_on:
         if size <= journal.room:

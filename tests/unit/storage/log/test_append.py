@@ -7,8 +7,16 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp, TopicId
-from penstock.core.records import Record, check_batches, read_header, write_batch
+from penstock.core.model import LeaderEpoch, Offset, ProducerId, StorageError, Timestamp, TopicId
+from penstock.core.records import (
+    ControlRecord,
+    ControlType,
+    Record,
+    check_batches,
+    read_header,
+    write_batch,
+    write_control_batch,
+)
 from penstock.storage.disk import DiskFull, FailureRule
 from penstock.storage.log import BatchTooLarge, LogOptions, LogStopped, OffsetsNotIncreasing, PartitionLog
 
@@ -116,6 +124,40 @@ def test_gaps_survive_a_crash(bench: "Bench") -> None:
 
     assert bench.everything() == [0, 5]
     assert bench.report.cut is None
+
+
+def test_followers_end_one_transaction_before_the_next_one_that_comes_with_it(bench: "Bench") -> None:
+    def written(offset: int, epoch: int) -> bytearray:
+        return write_batch(
+            [Record(0, 1000, None, b"value", ())],
+            base_offset=offset,
+            leader_epoch=0,
+            producer_id=3,
+            producer_epoch=epoch,
+            base_sequence=0,
+            transactional=True,
+        )
+
+    def ended(offset: int, epoch: int, ending: ControlType) -> bytearray:
+        return write_control_batch(ControlRecord(offset, 1000, ending, 3, epoch, 1), leader_epoch=0)
+
+    append_replica(
+        bench.log,
+        written(0, 0),
+        ended(1, 1, ControlType.ABORT),
+        written(2, 1),
+        ended(3, 2, ControlType.COMMIT),
+        written(4, 2),
+        ended(5, 3, ControlType.ABORT),
+        written(6, 3),
+    )
+
+    aborted = bench.log.aborted_between(Offset(0), bench.log.end)
+    assert [(one.first_offset, one.last_offset) for one in aborted] == [(0, 1), (4, 5)]
+    assert bench.log.producers.transactions.first_offset_of(ProducerId(3)) == 6
+    state = bench.log.producers.get(ProducerId(3))
+    assert state is not None
+    assert state.epoch == 3
 
 
 def test_a_gap_too_wide_for_one_segment_starts_the_next(bench: "Bench") -> None:
