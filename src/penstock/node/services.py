@@ -29,6 +29,7 @@ from penstock.broker.telemetry import TelemetryMetrics, TelemetryService
 from penstock.broker.topics import TopicService
 from penstock.broker.transactions.marker_sender import LeaderMarkerSender
 from penstock.broker.transactions.markers import MarkerWriter
+from penstock.broker.transactions.offset_commits import TransactionalOffsetCommits
 from penstock.broker.transactions.peers import TransactionPeers
 from penstock.broker.transactions.verification import TransactionVerification
 from penstock.core.metadata import BrokerEndpoint, ControllerConfig
@@ -180,7 +181,8 @@ class NodeServices:
         assert controller.image.cluster_id is not None
         topics = TopicService(runtime, controller, self.partitions, options.static)
         verification = TransactionVerification(runtime.timers, self._transaction_peers)
-        markers = MarkerWriter(self.partitions, runtime, verification)
+        groups = self._take_groups(topics)
+        markers = MarkerWriter(self.partitions, runtime, verification, groups)
         producer_ids = ProducerIdManager(controller, options.node_id, epoch)
         return Backend(
             node=NodeInfo(
@@ -193,13 +195,14 @@ class NodeServices:
             controller=controller,
             partitions=self.partitions,
             topics=topics,
-            groups=self._take_groups(topics),
+            groups=groups,
             configs=ConfigService(runtime, controller, options.node_id, options.static),
             transactions=self._take_transactions(topics, producer_ids, markers),
             producer_ids=producer_ids,
             produce_service=ProduceService(
                 self.partitions, runtime.clock, self.produce_metrics, runtime.spawn, verification
             ),
+            transactional_offsets=TransactionalOffsetCommits(groups, verification),
             markers=markers,
             fetch_service=FetchService(runtime, self.member.lease),
             offset_lookup=OffsetLookup(runtime, self.member.lease),

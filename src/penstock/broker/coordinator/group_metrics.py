@@ -15,6 +15,7 @@ from penstock.core.groups import (
     OffsetDeleted,
     RebalanceCompleted,
     RebalanceStarted,
+    TransactionEnded,
 )
 from penstock.core.model import MILLISECOND, SECOND, Offset, PenstockError, Timestamp, TopicPartition
 from penstock.core.records import HEADER_BYTES, read_header
@@ -224,15 +225,22 @@ class GroupMetricsRecorder:
     def on_fact(self, machine: GroupCoordinator, fact: Fact, *, is_new: bool) -> None:
         """A fact is about to become part of the state; those read from a log are not new."""
         if isinstance(fact, OffsetCommitted):
-            if is_new:
-                self._consumption.commits(machine.image, fact)
-            if (fact.group_id, fact.partition) not in self._shown:
-                self._show(machine.image, fact.group_id, fact.partition)
+            self._on_position(machine.image, fact, is_new=is_new)
+        elif isinstance(fact, TransactionEnded):
+            if fact.is_commit:
+                for pending in machine.image.pending.of_producer(fact.producer_id):
+                    self._on_position(machine.image, pending.position, is_new=is_new)
         elif isinstance(fact, OffsetDeleted):
             self._hide(fact.group_id, fact.partition)
             self._consumption.deletes(machine.image, fact.group_id, fact.partition)
         elif isinstance(fact, GroupDeleted):
             self._metrics.rebalance_seconds.forget(fact.group_id)
+
+    def _on_position(self, image: GroupImage, position: OffsetCommitted, *, is_new: bool) -> None:
+        if is_new:
+            self._consumption.commits(image, position)
+        if (position.group_id, position.partition) not in self._shown:
+            self._show(image, position.group_id, position.partition)
 
     def on_load_failed(self, partition: TopicPartition) -> None:
         self._metrics.load_failures.of(partition).count += 1

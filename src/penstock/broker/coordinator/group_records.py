@@ -6,17 +6,31 @@
     OffsetCommitted  OffsetCommitKey       1     OffsetCommitValue    3, 4 with a topic id, 1 with an expiry
     OffsetDeleted    OffsetCommitKey       1     none
 
+A `TransactionalOffsetCommitted` is the record of its position in a transactional batch of its producer;
+a `TransactionEnded` is no record but a marker.
+
 The bytes are those of Kafka's own classes, the topic id being a tagged field that older
 readers of version 4 skip. All older versions are read. This module is the `RecordCodec` of groups.
 """
 
 from typing import assert_never
 
-from penstock.core.groups import Fact, GroupDeleted, GroupStored, OffsetCommitted, OffsetDeleted, StoredMember
+from penstock.core.groups import (
+    Fact,
+    GroupDeleted,
+    GroupStored,
+    OffsetCommitted,
+    OffsetDeleted,
+    StoredMember,
+    TransactionalOffsetCommitted,
+    TransactionEnded,
+)
 from penstock.core.model import (
     LeaderEpoch,
     Offset,
     PartitionIndex,
+    ProducerEpoch,
+    ProducerId,
     ProtocolError,
     Timestamp,
     TopicId,
@@ -35,6 +49,7 @@ from penstock.core.protocol.state_records import (
     read_stored,
     write_stored,
 )
+from penstock.core.records import ControlRecord, ControlType
 
 GROUP_KEY, OFFSET_KEY = 2, 1
 GROUP_VALUE = 3
@@ -53,6 +68,10 @@ def encode(fact: Fact) -> tuple[bytes, bytes | None]:
             return _offset_key(fact.group_id, fact.partition), _offset_value(fact)
         case OffsetDeleted():
             return _offset_key(fact.group_id, fact.partition), None
+        case TransactionalOffsetCommitted():
+            return encode(fact.position)
+        case TransactionEnded():
+            raise AssertionError("a marker is a control batch, written by its leader")
         case _:
             assert_never(fact)
 
@@ -79,6 +98,25 @@ def decode(key: bytes | None, value: bytes | None) -> Fact | None:
             return _offset_of(decoded.group, partition, value)
         case _:
             return None
+
+
+class TransactionalOffsets:
+    """How the positions of open transactions are stored: the `TransactionalFacts` of groups."""
+
+    def producer_of(self, fact: Fact) -> tuple[int, int] | None:
+        """The producer id and epoch of the batch that the fact's record belongs to, if any."""
+        if isinstance(fact, TransactionalOffsetCommitted):
+            return fact.producer_id, fact.producer_epoch
+        return None
+
+    def in_transaction(self, fact: Fact, producer_id: int, producer_epoch: int) -> Fact:
+        """The fact of a record that stands in a transactional batch."""
+        if isinstance(fact, OffsetCommitted):
+            return TransactionalOffsetCommitted(ProducerId(producer_id), ProducerEpoch(producer_epoch), fact)
+        return fact
+
+    def ended(self, marker: ControlRecord) -> Fact:
+        return TransactionEnded(ProducerId(marker.producer_id), marker.control_type is ControlType.COMMIT)
 
 
 def _group_key(group_id: str) -> bytes:

@@ -8,7 +8,10 @@
 When replies are released, and what happens to commands that wait when a partition moves or fails,
 is up to the coordinator runtime; this module has what is specific to groups.
 
-Left out: offsets inside transactions, the KIP-848 and share protocols.
+Offsets inside transactions are records of transactional batches, which markers commit or abort. Their
+commits come through `broker.transactions.offset_commits`.
+
+Left out: the KIP-848 and share protocols.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +31,7 @@ from penstock.broker.coordinator.group_metrics import (
     LogLookup,
 )
 from penstock.broker.coordinator.runtime import Coordinator, CoordinatorOptions, CoordinatorSpec
+from penstock.broker.partitions import LeaderPartition
 from penstock.core.groups import (
     Command,
     DescribeGroup,
@@ -47,6 +51,7 @@ from penstock.core.groups import (
 from penstock.core.metadata import OFFSETS_TOPIC, MetadataImage, broker_setting
 from penstock.core.metadata.configs import NO_CONFIGS
 from penstock.core.model import ApiError, ErrorKind, NodeId, Offset, TopicPartition
+from penstock.core.records import ControlRecord
 from penstock.runtime import Runtime
 
 _MS_PER_MINUTE = 60_000
@@ -122,6 +127,7 @@ class GroupService:
             (Heartbeat, FetchOffsets, DescribeGroup, ListGroups, ForgetTopic),
             (ForgetTopic,),
             self._stale_positions,
+            group_records.TransactionalOffsets(),
         )
         self._coordinators = Coordinators(node_id, runtime, partitions, topics, spec, options.coordinator)
         self._clock = runtime.clock
@@ -143,6 +149,24 @@ class GroupService:
             command.on_reply(coordinator)
         else:
             coordinator.submit(command)
+
+    def partition_of(self, group_id: str) -> LeaderPartition | ApiError:
+        """The partition that keeps the group, if its coordinator is on this node and serves."""
+        coordinator = self._coordinators.find(group_id)
+        if isinstance(coordinator, ApiError):
+            return coordinator
+        kind: ErrorKind | None = coordinator.state.value
+        return coordinator.partition if kind is None else ApiError(kind)
+
+    def end_transaction(
+        self, partition: LeaderPartition, append: Callable[[], Offset | ApiError], marker: ControlRecord
+    ) -> Offset | ApiError:
+        """Have the partition's coordinator append a marker, and apply or drop the producer's positions."""
+        for coordinator in self._coordinators:
+            if coordinator.partition is partition:
+                return coordinator.end_transaction(append, marker)
+        # The metadata says that this node leads it, and the coordinator is about to be made.
+        return ApiError(ErrorKind.COORDINATOR_LOADING)
 
     def list_groups(
         self, states: tuple[str, ...], types: tuple[str, ...], done: Callable[[ListedGroups | ApiError], None]
@@ -200,10 +224,12 @@ class GroupService:
 
     def _stale_positions(self, machine: GroupCoordinator) -> list[Fact]:
         """Positions in topics that were deleted while another node, or none, led these groups."""
+        image = machine.image
+        committed = [position for offsets in image.offsets.values() for position in offsets.values()]
+        pending = [fact.position for fact in image.pending]
         return [
-            OffsetDeleted(group_id, position.partition)
-            for group_id, offsets in machine.image.offsets.items()
-            for position in offsets.values()
+            OffsetDeleted(position.group_id, position.partition)
+            for position in committed + pending
             if not self._is_current(position)
         ]
 

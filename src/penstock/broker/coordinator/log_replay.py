@@ -17,7 +17,7 @@ from penstock.broker.partitions import (
     VerificationResult,
 )
 from penstock.core.model import CorruptionError, Offset, PenstockError
-from penstock.core.records import check_batches, read_records
+from penstock.core.records import BatchHeader, ControlRecord, check_batches, read_control, read_records
 from penstock.observability import log as events
 from penstock.runtime import Runtime
 from penstock.storage.log import DamagedRange, FileRange
@@ -29,11 +29,13 @@ STEP_BYTES = 16 << 10
 class ReplayRequest(NamedTuple):
     """One log to read; `done` is called at its end, with the error if it failed.
 
-    `take` gets the key and value of every record; it returns False for one that it skips.
+    `take` gets the key and value of every record, and the header of its batch; it returns False for one
+    that it skips. `take_marker` gets the markers that end transactions.
     """
 
     partition: LeaderPartition
-    take: Callable[[bytes | None, bytes | None], bool]
+    take: Callable[[bytes | None, bytes | None, BatchHeader], bool]
+    take_marker: Callable[[ControlRecord], None]
     done: Callable[[PenstockError | None], None]
 
 
@@ -120,13 +122,16 @@ class LogReplay:
             self._timers.soon(self._step)
 
     def _take_batches(self, content: memoryview) -> None:
-        take, at = self._waiting[0].take, 0
+        request, at = self._waiting[0], 0
+        take = request.take
         for header in check_batches(content, compacted=True):
             batch, at = content[at : at + header.size_bytes], at + header.size_bytes
             if not header.is_control:
                 for record in read_records(batch):
-                    if record.offset >= self._position and not take(record.key, record.value):
+                    if record.offset >= self._position and not take(record.key, record.value, header):
                         self._skipped += 1
+            elif header.base_offset >= self._position and header.record_count:
+                request.take_marker(read_control(batch))
             self._position = Offset(header.next_offset)
 
     def _end(self, error: PenstockError | None) -> None:

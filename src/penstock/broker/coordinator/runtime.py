@@ -27,6 +27,7 @@ and puts them into a `CoordinatorSpec`.
 import enum
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.broker.coordinator.log_replay import LogReplay, ReplayRequest
@@ -46,7 +47,7 @@ from penstock.core.model import (
     Timestamp,
     TopicPartition,
 )
-from penstock.core.records import BatchHeader, Record, read_header, write_batch
+from penstock.core.records import BatchHeader, ControlRecord, Record, read_header, write_batch
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
 from penstock.storage.log import BatchTooLarge
@@ -130,6 +131,19 @@ class RecordCodec(Protocol[F]):
         """
 
 
+class TransactionalFacts(Protocol[F]):
+    """Facts that clients' transactions decide on: records of transactional batches, and their markers."""
+
+    def producer_of(self, fact: F) -> tuple[int, int] | None:
+        """The producer id and epoch of the batch that the fact's record belongs to, if any."""
+
+    def in_transaction(self, fact: F, producer_id: int, producer_epoch: int) -> F:
+        """The fact of a record that stands in a transactional batch."""
+
+    def ended(self, marker: ControlRecord) -> F:
+        """The fact of a marker."""
+
+
 M = TypeVar("M", bound=CoordinatorMachine[Any, Any, Any])
 M_contra = TypeVar("M_contra", bound=CoordinatorMachine[Any, Any, Any], contravariant=True)
 
@@ -170,6 +184,8 @@ class CoordinatorSpec(Generic[M, C, F]):
     own_commands: tuple[type, ...] = ()
     # What to append before the first command, to correct for changes while there was no leader.
     corrections: Callable[[M], Sequence[F]] = nothing_to_correct
+    # For machines that take part in clients' transactions.
+    transactional: TransactionalFacts[F] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +271,7 @@ class Coordinator(Generic[M, C, F]):
         try:
             self._check_epoch()
             now = self._clock.wall()
-            batches, headers = write_batches(facts, self._spec.codec, now)
+            batches, headers = write_batches(facts, self._spec.codec, now, self._spec.transactional)
             self.partition.append(batches, headers, now)
         except BatchTooLarge as error:
             self._start_over(error, ApiError(ErrorKind.BATCH_TOO_LARGE, str(error)))
@@ -275,6 +291,23 @@ class Coordinator(Generic[M, C, F]):
             observer.on_fact(machine, fact, is_new=True)
             machine.apply(fact)
         return True
+
+    def end_transaction(
+        self, append: Callable[[], Offset | ApiError], marker: ControlRecord
+    ) -> Offset | ApiError:
+        """Append a marker, and have the machine take it over; returns the log end behind it."""
+        kind: ErrorKind | None = self.state.value
+        if kind is not None:
+            # The machine would miss it; whoever sends markers tries again.
+            return ApiError(kind)
+        assert self._spec.transactional is not None
+        self._check_epoch()
+        end = append()
+        if not isinstance(end, ApiError):
+            fact = self._spec.transactional.ended(marker)
+            self._spec.observer.on_fact(self.machine, fact, is_new=True)
+            self.machine.apply(fact)
+        return end
 
     def close(self, reason: str, *, is_stopping: bool = False) -> None:
         """Stop serving: commands that wait get NOT_COORDINATOR."""
@@ -321,23 +354,40 @@ class Coordinator(Generic[M, C, F]):
         self._timer = None
         self.state = CoordinatorState.LOADING
         self.machine = machine = self._spec.new_machine()
-        decode, observer = self._spec.codec.decode, self._spec.observer
-
-        def take(key: bytes | None, value: bytes | None) -> bool:
-            fact = decode(key, value)
-            if fact is None:
-                return False
-            if self.state is CoordinatorState.LOADING:
-                observer.on_fact(machine, fact, is_new=False)
-                machine.apply(fact)
-            return True
 
         def loaded(error: PenstockError | None) -> None:
             if self.state is CoordinatorState.LOADING:
                 self._loaded(error)
 
         # One load at a time: it ends before this coordinator is active, and only an active one starts over.
-        self._context.replay.start(ReplayRequest(self.partition, take, loaded))
+        self._context.replay.start(
+            ReplayRequest(
+                self.partition,
+                partial(self._take_record, machine),
+                partial(self._take_marker, machine),
+                loaded,
+            )
+        )
+
+    def _take_record(self, machine: M, key: bytes | None, value: bytes | None, header: BatchHeader) -> bool:
+        """Apply a record of the log; False for one of a kind that is not supported yet."""
+        fact = self._spec.codec.decode(key, value)
+        if fact is None:
+            return False
+        transactional = self._spec.transactional
+        if header.is_transactional and transactional is not None:
+            fact = transactional.in_transaction(fact, header.producer_id, header.producer_epoch)
+        self._take(machine, fact)
+        return True
+
+    def _take_marker(self, machine: M, marker: ControlRecord) -> None:
+        if self._spec.transactional is not None:
+            self._take(machine, self._spec.transactional.ended(marker))
+
+    def _take(self, machine: M, fact: F) -> None:
+        if self.state is CoordinatorState.LOADING:
+            self._spec.observer.on_fact(machine, fact, is_new=False)
+            machine.apply(fact)
 
     def _loaded(self, error: PenstockError | None) -> None:
         if error is not None:
@@ -471,22 +521,32 @@ class Coordinator(Generic[M, C, F]):
 
 
 def write_batches(
-    facts: Sequence[F], codec: RecordCodec[F], now: Timestamp
+    facts: Sequence[F],
+    codec: RecordCodec[F],
+    now: Timestamp,
+    transactional: TransactionalFacts[F] | None = None,
 ) -> tuple[bytearray, list[BatchHeader]]:
-    """The facts as record batches: one, or as many as their size takes."""
-    portions: list[list[Record]] = [[]]
+    """The facts as record batches: one, or as many as their size and their transactions take."""
+    portions: list[tuple[tuple[int, int] | None, list[Record]]] = []
     size_bytes = 0
     for fact in facts:
         key, value = codec.encode(fact)
+        producer = None if transactional is None else transactional.producer_of(fact)
         record_bytes = len(key) + len(value or b"") + _OVERHEAD_BYTES
-        if size_bytes + record_bytes > BATCH_BYTES_MAX and portions[-1]:
-            portions.append([])
+        if not portions or producer != portions[-1][0] or size_bytes + record_bytes > BATCH_BYTES_MAX:
+            portions.append((producer, []))
             size_bytes = 0
-        portions[-1].append(Record(0, now, key, value))
+        portions[-1][1].append(Record(0, now, key, value))
         size_bytes += record_bytes
     buffer, headers = bytearray(), []
-    for records in portions:
-        batch = write_batch(records)
+    for producer, records in portions:
+        if producer is None:
+            batch = write_batch(records)
+        else:
+            # Without sequences, as Kafka writes them: the coordinator knows what it has written.
+            batch = write_batch(
+                records, producer_id=producer[0], producer_epoch=producer[1], transactional=True
+            )
         headers.append(read_header(batch))
         # Nearly always there is one batch, and no copy is made of it.
         buffer = buffer + batch if buffer else batch

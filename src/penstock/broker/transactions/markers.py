@@ -97,7 +97,7 @@ class MarkerWriter:
         partitions: LeaderLookup,
         runtime: Runtime,
         verification: TransactionVerification,
-        offsets: OffsetsMarkers | None = None,
+        offsets: OffsetsMarkers,
     ) -> None:
         self._partitions = partitions
         self._clock = runtime.clock
@@ -154,7 +154,7 @@ class MarkerWriter:
         if isinstance(verdict, DuplicateMarker):
             return partition.log.end
         append = partial(append_marker, partition, control, now)
-        if self._offsets is not None and partition.name.topic == OFFSETS_TOPIC:
+        if partition.name.topic == OFFSETS_TOPIC:
             end = self._offsets.end_transaction(partition, append, control)
         else:
             end = append()

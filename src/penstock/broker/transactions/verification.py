@@ -315,3 +315,10 @@ def produce_error(error: ApiError, request: TransactionalRequest) -> ApiError:
     if kind is ErrorKind.INVALID_TRANSACTION and request.knows_abortable and not request.adds_partitions:
         return ApiError(ErrorKind.TRANSACTION_ABORTABLE, error.detail)
     return error
+
+
+def offsets_error(error: ApiError, request: TransactionalRequest) -> ApiError:
+    """The same for TxnOffsetCommit: all its clients try again while a coordinator is loading."""
+    if error.kind in RETRIABLE or error.kind is ErrorKind.CONCURRENT_TRANSACTIONS:
+        return ApiError(ErrorKind.COORDINATOR_LOADING, f"the transaction could not be verified: {error}")
+    return produce_error(error, request)

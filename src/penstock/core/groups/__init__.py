@@ -6,6 +6,7 @@ one namespace and a group has one type:
     coordinator                  the machine: decide, apply, expire, snapshot
     commands                     what goes in, and the replies that come out
     facts                        what is stored, and the durable state (`GroupImage`)
+    offset_facts                 positions, and those that open transactions have not decided yet
     outcome                      the result of one step, options and deadlines
     classic_group, rebalance     one classic group, and its way from generation to generation
     classic_protocol             who takes part: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
@@ -43,9 +44,8 @@ Where we differ from Kafka on purpose: a static member that comes back with othe
 rebalance, and one that comes back to a full group may join; an id that was given out and is
 returned causes no rebalance; no record is written for a group that has not settled a generation.
 
-Left out: KIP-848 and share groups, and moving a group between types; offsets inside
-transactions; authorisation; whether a topic exists; and bytes: `broker.coordinator` translates
-facts to Kafka's record schemas.
+Left out: KIP-848 and share groups, and moving a group between types; authorisation; whether a
+topic exists; and bytes: `broker.coordinator` translates facts to Kafka's record schemas.
 """
 
 from penstock.core.groups.classic_group import CONSUMER_PROTOCOL_TYPE, subscribed_topics
@@ -56,6 +56,7 @@ from penstock.core.groups.commands import (
     Command,
     CommitOffsets,
     CommitResults,
+    CommitTransactionOffsets,
     DeleteGroup,
     DeleteOffsets,
     DeletionResults,
@@ -97,9 +98,13 @@ from penstock.core.groups.facts import (
     GroupDeleted,
     GroupImage,
     GroupStored,
+    StoredMember,
+)
+from penstock.core.groups.offset_facts import (
     OffsetCommitted,
     OffsetDeleted,
-    StoredMember,
+    TransactionalOffsetCommitted,
+    TransactionEnded,
 )
 from penstock.core.groups.outcome import (
     Event,
@@ -124,6 +129,7 @@ __all__ = [
     "LeaveGroup",
     "LeavingMember",
     "CommitOffsets",
+    "CommitTransactionOffsets",
     "OffsetToCommit",
     "FetchOffsets",
     "TopicToFetch",
@@ -161,6 +167,8 @@ __all__ = [
     "GroupDeleted",
     "OffsetCommitted",
     "OffsetDeleted",
+    "TransactionalOffsetCommitted",
+    "TransactionEnded",
     "Event",
     "RebalanceStarted",
     "RebalanceCompleted",

@@ -17,6 +17,8 @@ from penstock.core.model import (
     LeaderEpoch,
     Offset,
     PartitionIndex,
+    ProducerEpoch,
+    ProducerId,
     TopicId,
     TopicName,
     TopicPartition,
@@ -299,6 +301,23 @@ class CommitOffsets:
     offsets: tuple[OffsetToCommit, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitTransactionOffsets:
+    """TxnOffsetCommit: positions that count once the producer's transaction is committed.
+
+    Older versions name no member: then only the transaction says who may commit.
+    """
+
+    on_reply: OnReply
+    group_id: str
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    generation: int = NO_GENERATION
+    member_id: str = UNKNOWN_MEMBER_ID
+    instance_id: str | None = None
+    offsets: tuple[OffsetToCommit, ...]
+
+
 class TopicToFetch(NamedTuple):
     """Partitions of one topic whose committed offsets are wanted."""
 
@@ -360,6 +379,8 @@ class ListGroups:
 
 
 ClassicCommand: TypeAlias = JoinGroup | SyncGroup | Heartbeat | LeaveGroup
-OffsetCommand: TypeAlias = CommitOffsets | FetchOffsets | DeleteOffsets | ForgetTopic
+OffsetCommand: TypeAlias = (
+    CommitOffsets | CommitTransactionOffsets | FetchOffsets | DeleteOffsets | ForgetTopic
+)
 GroupCommand: TypeAlias = DeleteGroup | DescribeGroup | ListGroups
 Command: TypeAlias = ClassicCommand | OffsetCommand | GroupCommand

@@ -9,6 +9,7 @@ from penstock.core.groups.classic_protocol import ClassicGroups
 from penstock.core.groups.commands import (
     Command,
     CommitOffsets,
+    CommitTransactionOffsets,
     DeleteGroup,
     DeleteOffsets,
     DescribedGroup,
@@ -25,7 +26,8 @@ from penstock.core.groups.commands import (
     ListGroups,
     SyncGroup,
 )
-from penstock.core.groups.facts import Fact, GroupDeleted, GroupImage, OffsetDeleted
+from penstock.core.groups.facts import Fact, GroupDeleted, GroupImage
+from penstock.core.groups.offset_facts import OffsetDeleted
 from penstock.core.groups.offsets import OffsetRetention, decide_offsets
 from penstock.core.groups.outcome import GroupDeadlines, GroupOptions, GroupOutcome
 from penstock.core.model import ErrorKind, Instant, Now
@@ -60,7 +62,8 @@ class GroupCoordinator:
 
     def size(self) -> int:
         """How many facts `snapshot` has."""
-        return len(self._image.groups) + sum(map(len, self._image.offsets.values()))
+        image = self._image
+        return len(image.groups) + sum(map(len, image.offsets.values())) + len(image.pending)
 
     def snapshot(self) -> Iterator[Fact]:
         """The durable state as facts, each as it is when the iterator reaches it.
@@ -72,7 +75,12 @@ class GroupCoordinator:
         keys = [(group_id, partition) for group_id, offsets in image.offsets.items() for partition in offsets]
         groups = (image.groups.get(group_id) for group_id in group_ids)
         offsets = (image.offsets_of(group_id).get(partition) for group_id, partition in keys)
-        return (fact for fact in chain(groups, offsets) if fact is not None)
+        # Behind the committed ones: a position that is committed later supersedes what is pending.
+        waiting = [
+            (fact.position.group_id, fact.position.partition, fact.producer_id) for fact in image.pending
+        ]
+        pending = (image.pending.get(*key) for key in waiting)
+        return (fact for fact in chain(groups, offsets, pending) if fact is not None)
 
     def resume(self, now: Now) -> GroupOutcome:
         """Begin to lead, once the log is replayed: every session starts now, in full."""
@@ -89,7 +97,13 @@ class GroupCoordinator:
         match command:
             case JoinGroup() | SyncGroup() | Heartbeat() | LeaveGroup():
                 self._classic.decide(command, outcome)
-            case CommitOffsets() | FetchOffsets() | DeleteOffsets() | ForgetTopic():
+            case (
+                CommitOffsets()
+                | CommitTransactionOffsets()
+                | FetchOffsets()
+                | DeleteOffsets()
+                | ForgetTopic()
+            ):
                 decide_offsets(command, self._image, self._classic, outcome)
             case DescribeGroup():
                 described = _described(command.group_id, self._classic.find(command.group_id))
@@ -144,7 +158,9 @@ class GroupCoordinator:
         if not group.is_empty:
             outcome.refuse(command.on_reply, ErrorKind.GROUP_NOT_EMPTY)
             return
-        for partition in self._image.offsets_of(command.group_id):
+        committed = self._image.offsets_of(command.group_id)
+        pending = self._image.pending.partitions_of(command.group_id)
+        for partition in dict.fromkeys([*committed, *pending]):
             outcome.facts.append(OffsetDeleted(command.group_id, partition))
         if command.group_id in self._image.groups:
             outcome.facts.append(GroupDeleted(command.group_id))

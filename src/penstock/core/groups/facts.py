@@ -6,15 +6,22 @@
     OffsetCommitted  OffsetCommitKey(group, topic, n)    OffsetCommitValue
     OffsetDeleted    OffsetCommitKey(group, topic, n)    none: a tombstone
 
-Offsets committed inside a transaction will be facts of their own that wrap an
-`OffsetCommitted` with its producer; the four above stay as they are.
+A `TransactionalOffsetCommitted` is the record of an `OffsetCommitted` in a batch of its producer's
+transaction, and a `TransactionEnded` is the marker that ends it: see `offset_facts`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, assert_never
 
-from penstock.core.model import LeaderEpoch, Offset, Timestamp, TopicId, TopicPartition
+from penstock.core.groups.offset_facts import (
+    OffsetCommitted,
+    OffsetDeleted,
+    PendingOffsets,
+    TransactionalOffsetCommitted,
+    TransactionEnded,
+)
+from penstock.core.model import LeaderEpoch, Timestamp, TopicPartition
 
 NO_LEADER_EPOCH = LeaderEpoch(-1)
 
@@ -53,30 +60,8 @@ class GroupDeleted:
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitted:
-    """A group's position in one partition."""
-
-    group_id: str
-    partition: TopicPartition
-    offset: Offset
-    leader_epoch: LeaderEpoch
-    metadata: str
-    committed_at: Timestamp
-    # Only set by clients that name their own retention (OffsetCommit 2 to 4).
-    expires_at: Timestamp | None = None
-    topic_id: TopicId | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetDeleted:
-    """A group has no position in this partition any more."""
-
-    group_id: str
-    partition: TopicPartition
-
-
-Fact: TypeAlias = GroupStored | GroupDeleted | OffsetCommitted | OffsetDeleted
+OffsetFact: TypeAlias = OffsetCommitted | OffsetDeleted | TransactionalOffsetCommitted | TransactionEnded
+Fact: TypeAlias = GroupStored | GroupDeleted | OffsetFact
 _NOTHING: Mapping[TopicPartition, OffsetCommitted] = {}
 
 
@@ -86,6 +71,7 @@ class GroupImage:
 
     groups: dict[str, GroupStored] = field(default_factory=dict)
     offsets: dict[str, dict[TopicPartition, OffsetCommitted]] = field(default_factory=dict)
+    pending: PendingOffsets = field(default_factory=PendingOffsets)
 
     def apply(self, fact: Fact) -> None:
         """Total: any fact may follow any other, a tombstone of nothing included."""
@@ -95,26 +81,43 @@ class GroupImage:
             case GroupDeleted():
                 self.groups.pop(fact.group_id, None)
             case OffsetCommitted():
-                self.offsets.setdefault(fact.group_id, {})[fact.partition] = fact
+                self._commit_offset(fact)
             case OffsetDeleted():
                 self._delete_offset(fact)
+            case TransactionalOffsetCommitted():
+                self.pending.add(fact)
+            case TransactionEnded():
+                for position in self.pending.end(fact):
+                    self.offsets.setdefault(position.group_id, {})[position.partition] = position
             case _:
                 assert_never(fact)
 
     def offsets_of(self, group_id: str) -> Mapping[TopicPartition, OffsetCommitted]:
         return self.offsets.get(group_id, _NOTHING)
 
-    def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:  # noqa: ARG002
-        """Whether a transaction may still move this position; none can before transactions exist."""
-        return False
+    def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
+        """Whether a transaction may still move this position."""
+        return self.pending.holds(group_id, partition)
+
+    def has_positions(self, group_id: str) -> bool:
+        """Whether anything is committed, or pending in a transaction."""
+        return group_id in self.offsets or self.pending.has_group(group_id)
 
     def knows(self, group_id: str) -> bool:
-        return group_id in self.groups or group_id in self.offsets
+        return group_id in self.groups or self.has_positions(group_id)
 
     def group_ids(self) -> list[str]:
-        return list(self.groups | self.offsets)
+        return list(dict.fromkeys([*self.groups, *self.offsets, *self.pending.group_ids()]))
+
+    def _commit_offset(self, fact: OffsetCommitted) -> None:
+        offsets = self.offsets.setdefault(fact.group_id, {})
+        if offsets.get(fact.partition) != fact:
+            # A copy, which the rewrite of a log makes, decides nothing.
+            self.pending.supersede(fact.group_id, fact.partition)
+        offsets[fact.partition] = fact
 
     def _delete_offset(self, fact: OffsetDeleted) -> None:
+        self.pending.supersede(fact.group_id, fact.partition)
         offsets = self.offsets.get(fact.group_id)
         if offsets is None:
             return

@@ -1,7 +1,7 @@
 """Committed offsets of groups: commit, fetch, delete and expire.
 
-Left out: commits inside transactions. They will be facts that wait in the image until their
-marker comes; `GroupImage.is_unstable` is where a fetch that asks for stable offsets sees them.
+Offsets that are committed inside a transaction wait in the image until its marker comes (see
+`offset_facts`). Until then they do not expire, nor does their group.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from penstock.core.groups.classic_protocol import ClassicGroups, keep_alive
 from penstock.core.groups.commands import (
     CommitOffsets,
     CommitResults,
+    CommitTransactionOffsets,
     DeleteOffsets,
     DeletionResults,
     FetchedOffset,
@@ -25,7 +26,8 @@ from penstock.core.groups.commands import (
     OffsetToCommit,
     TopicToFetch,
 )
-from penstock.core.groups.facts import GroupDeleted, GroupImage, OffsetCommitted, OffsetDeleted
+from penstock.core.groups.facts import GroupDeleted, GroupImage
+from penstock.core.groups.offset_facts import OffsetCommitted, OffsetDeleted, TransactionalOffsetCommitted
 from penstock.core.groups.outcome import GroupOutcome
 from penstock.core.model import MILLISECOND, ErrorKind, Instant, Timestamp, TopicId, TopicPartition
 
@@ -36,6 +38,8 @@ def decide_offsets(
     match command:
         case CommitOffsets():
             _commit(classic.find(command.group_id), command, outcome)
+        case CommitTransactionOffsets():
+            _commit_in_transaction(classic.find(command.group_id), command, outcome)
         case FetchOffsets():
             _fetch(image, command, outcome)
         case DeleteOffsets():
@@ -78,6 +82,49 @@ def _why_not_commit(group: ClassicGroup | None, command: CommitOffsets) -> Error
     return None
 
 
+def _commit_in_transaction(
+    group: ClassicGroup | None, command: CommitTransactionOffsets, outcome: GroupOutcome
+) -> None:
+    kind = _why_not_commit_in_transaction(group, command)
+    if kind is not None:
+        outcome.refuse(command.on_reply, kind)
+        return
+    results: list[OffsetResult] = []
+    for offset in command.offsets:
+        if len(offset.metadata) > outcome.options.offset_metadata_chars_max:
+            results.append(OffsetResult(offset.partition, ErrorKind.OFFSET_METADATA_TOO_LARGE))
+            continue
+        position = OffsetCommitted(
+            command.group_id,
+            offset.partition,
+            offset.offset,
+            offset.leader_epoch,
+            offset.metadata,
+            outcome.now.wall,
+            topic_id=offset.topic_id,
+        )
+        outcome.facts.append(
+            TransactionalOffsetCommitted(command.producer_id, command.producer_epoch, position)
+        )
+        results.append(OffsetResult(offset.partition))
+    outcome.responses.append((command.on_reply, CommitResults(tuple(results))))
+
+
+def _why_not_commit_in_transaction(
+    group: ClassicGroup | None, command: CommitTransactionOffsets
+) -> ErrorKind | None:
+    """A rebalance does not stop a transaction: it must be able to end with what its member has read."""
+    if group is None:
+        return None if command.generation < 0 else ErrorKind.ILLEGAL_GENERATION
+    is_anonymous = command.generation < 0 and not command.member_id and command.instance_id is None
+    if is_anonymous or (command.generation < 0 and group.is_empty):
+        return None
+    kind = group.member_error_kind(command.member_id, command.instance_id)
+    if kind is None and command.generation != group.generation:
+        return ErrorKind.ILLEGAL_GENERATION
+    return kind
+
+
 def _commit_one(offset: OffsetToCommit, command: CommitOffsets, outcome: GroupOutcome) -> OffsetResult:
     if len(offset.metadata) > outcome.options.offset_metadata_chars_max:
         return OffsetResult(offset.partition, ErrorKind.OFFSET_METADATA_TOO_LARGE)
@@ -103,7 +150,10 @@ def _fetch(image: GroupImage, command: FetchOffsets, outcome: GroupOutcome) -> N
     """An unknown group has committed nothing, and that is no error: clients start from there."""
     partitions: list[tuple[TopicPartition, TopicId | None]]
     if command.topics is None:
-        partitions = [(partition, None) for partition in sorted(image.offsets_of(command.group_id))]
+        known = list(image.offsets_of(command.group_id))
+        if command.require_stable:
+            known += image.pending.partitions_of(command.group_id)
+        partitions = [(partition, None) for partition in sorted(dict.fromkeys(known))]
     else:
         partitions = [wanted for topic in command.topics for wanted in _partitions_of(topic)]
     offsets = [_fetch_one(image, command, partition, topic_id) for partition, topic_id in partitions]
@@ -147,7 +197,7 @@ def _delete(
         if group.is_subscribed_to(partition.topic):
             results.append(OffsetResult(partition, ErrorKind.GROUP_SUBSCRIBED))
             continue
-        if partition in committed:
+        if partition in committed or image.is_unstable(command.group_id, partition):
             outcome.facts.append(OffsetDeleted(command.group_id, partition))
         results.append(OffsetResult(partition))
     outcome.responses.append((command.on_reply, DeletionResults(tuple(results))))
@@ -157,6 +207,10 @@ def _forget_topic(image: GroupImage, command: ForgetTopic, outcome: GroupOutcome
     for group_id, offsets in image.offsets.items():
         for partition in offsets:
             if partition.topic == command.topic:
+                outcome.facts.append(OffsetDeleted(group_id, partition))
+    for group_id in image.pending.group_ids():
+        for partition in image.pending.partitions_of(group_id):
+            if partition.topic == command.topic and partition not in image.offsets_of(group_id):
                 outcome.facts.append(OffsetDeleted(group_id, partition))
     outcome.responses.append((command.on_reply, GroupOk()))
 
@@ -194,10 +248,15 @@ class OffsetRetention:
         if group is None:
             return
         offsets = self._image.offsets_of(group_id)
-        expired = [offset for offset in offsets.values() if _is_expired(offset, group, outcome)]
+        expired = [
+            offset
+            for offset in offsets.values()
+            if not self._image.is_unstable(group_id, offset.partition) and _is_expired(offset, group, outcome)
+        ]
         for offset in expired:
             outcome.facts.append(OffsetDeleted(group_id, offset.partition))
-        if len(expired) == len(offsets) and group.is_idle and group_id in self._image.groups:
+        is_all = len(expired) == len(offsets) and not self._image.pending.has_group(group_id)
+        if is_all and group.is_idle and group_id in self._image.groups:
             outcome.facts.append(GroupDeleted(group_id))
 
 

@@ -14,6 +14,7 @@ from penstock.broker.producer_ids import ProducerIdManager
 from penstock.broker.telemetry import TelemetryService
 from penstock.broker.topics import TopicService
 from penstock.broker.transactions.markers import MarkerWriter
+from penstock.broker.transactions.offset_commits import TransactionalOffsetCommits
 from penstock.core.model import NodeId
 from penstock.core.protocol import Api
 from penstock.observability import HistogramValue, Metrics
@@ -63,6 +64,7 @@ class Backend:
     producer_ids: ProducerIdManager
     produce_service: ProduceService
     markers: MarkerWriter
+    transactional_offsets: TransactionalOffsetCommits
     fetch_service: FetchService
     offset_lookup: OffsetLookup
     groups: GroupService

@@ -141,7 +141,8 @@ class PartitionLog:
         state = self._state
         transactions, stable = state.producers.transactions, state.high_watermark
         if not transactions.is_quiet:
-            stable = transactions.last_stable_offset(stable)
+            # Records of an open transaction may have been deleted from the front.
+            stable = max(transactions.last_stable_offset(stable), state.start)
         return state.start, stable, state.end
 
     @property
@@ -177,7 +178,7 @@ class PartitionLog:
         transactions = state.producers.transactions
         if transactions.is_quiet:
             return state.high_watermark
-        return transactions.last_stable_offset(state.high_watermark)
+        return max(transactions.last_stable_offset(state.high_watermark), state.start)
 
     @property
     def producers(self) -> ProducerStateManager:

@@ -64,7 +64,7 @@ class Leader:
         self.produce = ProduceService(
             partitions, runtime.clock, bench.produce_metrics, runtime.spawn, verification
         )
-        self.markers = MarkerWriter(partitions, runtime, verification)
+        self.markers = MarkerWriter(partitions, runtime, verification, bench.backend.groups)
 
     def send(
         self,

@@ -1,0 +1,154 @@
+"""Facts about positions, and the positions that open transactions have not decided yet.
+
+    pending                       of one group and partition, in the order of the log
+    ├── producer 7: 120           a marker commits or drops all that its producer has pending
+    └── producer 9: 130
+
+The later record decides, as it does for compaction: a position that is committed or deleted while a
+transaction is open supersedes what was pending before it, whatever becomes of the transaction.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.core.model import (
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    Timestamp,
+    TopicId,
+    TopicPartition,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitted:
+    """A group's position in one partition."""
+
+    group_id: str
+    partition: TopicPartition
+    offset: Offset
+    leader_epoch: LeaderEpoch
+    metadata: str
+    committed_at: Timestamp
+    # Only set by clients that name their own retention (OffsetCommit 2 to 4).
+    expires_at: Timestamp | None = None
+    topic_id: TopicId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetDeleted:
+    """A group has no position in this partition any more."""
+
+    group_id: str
+    partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalOffsetCommitted:
+    """A position that counts once its producer's transaction is committed."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    position: OffsetCommitted
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnded:
+    """A marker: the producer's pending positions count from now on, or never."""
+
+    producer_id: ProducerId
+    is_commit: bool
+
+
+class PendingOffsets:
+    """The positions of open transactions, by group and partition."""
+
+    __slots__ = ("_by_group", "_by_producer")
+
+    def __init__(self) -> None:
+        self._by_group: dict[str, dict[TopicPartition, dict[ProducerId, TransactionalOffsetCommitted]]] = {}
+        self._by_producer: dict[ProducerId, dict[tuple[str, TopicPartition], None]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_producer.values()))
+
+    def __iter__(self) -> Iterator[TransactionalOffsetCommitted]:
+        """Those of one group and partition in the order of the log."""
+        for partitions in self._by_group.values():
+            for producers in partitions.values():
+                yield from producers.values()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PendingOffsets) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def group_ids(self) -> list[str]:
+        return list(self._by_group)
+
+    def has_group(self, group_id: str) -> bool:
+        return group_id in self._by_group
+
+    def partitions_of(self, group_id: str) -> list[TopicPartition]:
+        return list(self._by_group.get(group_id, ()))
+
+    def holds(self, group_id: str, partition: TopicPartition) -> bool:
+        return partition in self._by_group.get(group_id, ())
+
+    def get(
+        self, group_id: str, partition: TopicPartition, producer_id: ProducerId
+    ) -> TransactionalOffsetCommitted | None:
+        return self._by_group.get(group_id, {}).get(partition, {}).get(producer_id)
+
+    def of_producer(self, producer_id: ProducerId) -> list[TransactionalOffsetCommitted]:
+        return [
+            self._by_group[group_id][partition][producer_id]
+            for group_id, partition in self._by_producer.get(producer_id, ())
+        ]
+
+    def add(self, fact: TransactionalOffsetCommitted) -> None:
+        position = fact.position
+        producers = self._by_group.setdefault(position.group_id, {}).setdefault(position.partition, {})
+        if producers.get(fact.producer_id) != fact:
+            # The last one of a producer counts, where it stands in the log. A copy keeps its place.
+            producers.pop(fact.producer_id, None)
+            producers[fact.producer_id] = fact
+        self._by_producer.setdefault(fact.producer_id, {})[position.group_id, position.partition] = None
+
+    def end(self, fact: TransactionEnded) -> list[OffsetCommitted]:
+        """The transaction is over: returns the positions that count now."""
+        ended = self.of_producer(fact.producer_id)
+        for pending in ended:
+            position = pending.position
+            if fact.is_commit:
+                self._supersede(position.group_id, position.partition, fact.producer_id)
+            else:
+                self._remove(position.group_id, position.partition, fact.producer_id)
+        return [pending.position for pending in ended] if fact.is_commit else []
+
+    def supersede(self, group_id: str, partition: TopicPartition) -> None:
+        """The position was decided by a later record."""
+        for producer_id in list(self._by_group.get(group_id, {}).get(partition, ())):
+            self._remove(group_id, partition, producer_id)
+
+    def _supersede(self, group_id: str, partition: TopicPartition, committed: ProducerId) -> None:
+        """Remove what a transaction has committed, and what was pending before it."""
+        for producer_id in list(self._by_group[group_id][partition]):
+            self._remove(group_id, partition, producer_id)
+            if producer_id == committed:
+                return
+
+    def _remove(self, group_id: str, partition: TopicPartition, producer_id: ProducerId) -> None:
+        partitions = self._by_group[group_id]
+        producers = partitions[partition]
+        del producers[producer_id]
+        if not producers:
+            del partitions[partition]
+            if not partitions:
+                del self._by_group[group_id]
+        places = self._by_producer[producer_id]
+        del places[group_id, partition]
+        if not places:
+            del self._by_producer[producer_id]
