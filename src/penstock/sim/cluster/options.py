@@ -90,7 +90,7 @@ class SimulatedClusterOptions:
     # A run in which less is done under faults proves little, and is an error.
     acknowledged_min: int = 100
     commits_min: int = 5
-    transactions_min: int = 10
+    transactions_min: int = 8
     static: dict[str, str] = field(default_factory=lambda: dict(STATIC))
 
     @property

@@ -28,7 +28,7 @@ from penstock.sim.world import EVERYTHING, World
 STATIC_GROUP = "group-2"
 TRANSFORMERS = "transformers"
 # Between two transactions of one producer, in steps of one that writes without.
-TRANSACTION_STEPS = 3
+TRANSACTION_STEPS = 2
 EVENTS_MAX = 300_000
 # A controller is new in its term, and again if it has survived a fault for so long.
 NEW_AGAIN_NS = 1_500 * MILLISECOND

@@ -70,6 +70,7 @@ OFFSET_COMMIT_GENERATIONS_SINCE = 3
 NEW_PROTOCOL, NEWEST = 0.6, 0.5
 COMMITS, DIES, ZOMBIES, SLEEPS, LATE, READS = 0.7, 0.06, 0.6, 0.04, 0.15, 0.25
 BATCHES_MAX = 3
+DEATH_MS = 50
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 # Somebody else has ended the transaction, or begun as a newer incarnation.
 FENCED = (
@@ -592,9 +593,16 @@ class TransactionalProducer:
             count = self._luck.randint(1, BATCHES_MAX)
             self._send(place, count, partial(finished, place))
         self._disturb()
+        self._perhaps_die()
+
+    def _perhaps_die(self) -> None:
+        """With requests on their way."""
         if self._luck.random() < DIES:
-            # With requests on their way.
-            self._client.after_ms(self._pace_ms * self._luck.random(), self._client.now_only(self._die))
+            self._client.after_ms(DEATH_MS * self._luck.random(), self._die_in, self._client.transaction)
+
+    def _die_in(self, history: TransactionHistory | None) -> None:
+        if history is not None and self._client.transaction is history:
+            self._die()
 
     def _send(self, place: Place, batches: int, then: Then) -> None:
         def sent(refusal: Refusal | None) -> None:
@@ -626,7 +634,8 @@ class TransactionalProducer:
         if luck < DIES:
             self._die()
         elif luck < DIES + SLEEPS:
-            self._client.after_ms(TRANSACTION_TIMEOUT_MS * 1.5 * self._luck.random(), self._end)
+            sleep_ms = TRANSACTION_TIMEOUT_MS * 1.5 * self._luck.random()
+            self._client.after_ms(sleep_ms, self._client.now_only(self._end))
         elif luck < DIES + SLEEPS + READS:
             self._read()
         else:
@@ -644,8 +653,6 @@ class TransactionalProducer:
         self._reader.read(self._client.leader(place), place, self._client.now_only(got))
 
     def _die(self) -> None:
-        if self._client.transaction is None:
-            return
         if self._luck.random() < ZOMBIES:
             self._before = self._client.state()
         self._client.abandon()
@@ -657,6 +664,7 @@ class TransactionalProducer:
             # Of this transaction, and delivered in the next one.
             self._before = self._client.state()
         self._client.end(self._ended, commit=self._luck.random() < COMMITS)
+        self._perhaps_die()
 
     def _ended(self, refusal: Refusal | None) -> None:
         if refusal is not None:
