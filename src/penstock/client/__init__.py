@@ -4,9 +4,12 @@ For programs, `Producer` and `Consumer`:
 
     sync_producer   records to topics, each with a future
     sync_consumer   records from topics, and how far they were processed
+    async_producer  the same for asyncio
+    async_consumer  likewise
     transaction     records and offsets that appear together or not at all
     transform       consume, transform, produce, exactly once
     worker_pool     messages handled by several threads, in order per key
+    async_worker_pool   likewise by tasks
     ordered_work    what may be handled now, and up to where all is finished
     dead_letters    messages that nobody could handle
     properties      Kafka's settings, in either spelling
@@ -49,6 +52,8 @@ from penstock.client.admin import (
     TopicSummary,
     parse_position,
 )
+from penstock.client.async_consumer import AsyncConsumer
+from penstock.client.async_producer import AsyncProducer, AsyncTransaction
 from penstock.client.catalog import PATIENCE_MS, TopicCatalog, TopicInfo
 from penstock.client.consumer import (
     ConsumedRecord,
@@ -101,6 +106,9 @@ __all__ = [
     "DeliveryFuture",
     "Delivery",
     "Transaction",
+    "AsyncProducer",
+    "AsyncTransaction",
+    "AsyncConsumer",
     "transform",
     "Outgoing",
     "Consumer",

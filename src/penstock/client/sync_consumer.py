@@ -117,7 +117,7 @@ class Consumer(Generic[K, V]):
         _traceback: TracebackType | None,
     ) -> None:
         if kind is None:
-            self._settle()
+            self.settle()
             self.close()
             return
         # The body's exception says more; what was in hand is not processed.
@@ -169,9 +169,7 @@ class Consumer(Generic[K, V]):
 
         What was returned before counts as processed. None if there is nothing, or after `stop`.
         """
-        self._settle()
-        messages = self.receive(1, timeout)
-        self._take(messages)
+        messages = self.poll_batch(1, timeout)
         return messages[0] if messages else None
 
     def poll_batch(self, records_max: int | None = None, timeout: float | None = 1.0) -> list[Message[K, V]]:
@@ -179,10 +177,10 @@ class Consumer(Generic[K, V]):
 
         It waits only while there is none. What was returned before counts as processed.
         """
-        self._settle()
-        messages = self.receive(records_max or self._properties.own["max.poll.records"], timeout)
-        self._take(messages)
-        return messages
+        self.settle()
+        wanted = records_max or self.batch_records
+        self.fill(wanted, timeout)
+        return self.take(wanted)
 
     def commit(self, offsets: Message[Any, Any] | Mapping[TopicPartition, int] | None = None) -> None:
         """Commit, and wait until that is done: everything handed out, up to one message, or these offsets.
@@ -190,7 +188,7 @@ class Consumer(Generic[K, V]):
         An offset is that of the next message to be read.
         """
         if offsets is None:
-            self._settle()
+            self.settle()
             wanted = {one: self._positions[one] for one in self._rewind_to}
         elif isinstance(offsets, Message):
             wanted = {offsets.topic_partition: offsets.offset + 1}
@@ -280,7 +278,10 @@ class Consumer(Generic[K, V]):
         Only finished messages are committed. A handler that raises is called again, `retries` times;
         then the message goes to `dead_letter_topic`, or HandlerFailed comes out. See ProcessOptions.
         """
-        pool = WorkerPool(self, handler, ProcessOptions(**options))
+        return self.run_pool(WorkerPool(self, handler, ProcessOptions(**options)))
+
+    def run_pool(self, pool: WorkerPool) -> int:
+        """Run a pool, which takes part in rebalances."""
         self._pool = pool
         try:
             return pool.run()
@@ -303,9 +304,17 @@ class Consumer(Generic[K, V]):
         """The message with its key and value as objects; may be called from any thread."""
         return decode_message(message, self._keys, self._values)
 
-    def receive(self, records_max: int, timeout: float | None) -> list[Message[K, V]]:
-        """The next messages, which are nobody's yet: nothing of them counts as processed."""
-        self.fill(records_max, timeout)
+    @property
+    def has_fetched(self) -> bool:
+        """Whether there are messages at hand."""
+        return bool(self._fetched)
+
+    @property
+    def batch_records(self) -> int:
+        return self._properties.own["max.poll.records"]
+
+    def take(self, records_max: int) -> list[Message[K, V]]:
+        """Hand out messages that are at hand."""
         messages: list[Message[K, V]] = []
         while self._fetched and len(messages) < records_max:
             try:
@@ -317,6 +326,7 @@ class Consumer(Generic[K, V]):
                 self._fetched.popleft()
                 raise
             self._fetched.popleft()
+        self._hand_out(messages)
         return messages
 
     def fill(self, records_max: int, timeout: float | None) -> None:
@@ -363,14 +373,14 @@ class Consumer(Generic[K, V]):
         """What a transaction needs to commit offsets for this member of the group."""
         return self._call("group metadata", self.client.consumer_group_metadata)
 
-    def _take(self, messages: list[Message[K, V]]) -> None:
+    def _hand_out(self, messages: list[Message[K, V]]) -> None:
         self._in_hand = messages
         for message in messages:
             partition = TopicPartition(message.topic, message.partition)
             self._rewind_to.setdefault(partition, message.offset)
             self._positions[partition] = message.offset + 1
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """What was handed out is processed."""
         for message in self._in_hand:
             self._processed[TopicPartition(message.topic, message.partition)] = message.offset + 1

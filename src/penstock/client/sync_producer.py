@@ -95,6 +95,14 @@ def delivery_failed(topic: str, error: Any) -> DeliveryFailed:
     return DeliveryFailed(text, name, retriable=is_retriable(error), topic=topic)
 
 
+def raise_first(failures: list[DeliveryFailed]) -> None:
+    """Raise the first of the failures, if there are any, and say how many there are."""
+    if failures:
+        first = failures[0]
+        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        raise DeliveryFailed(f"{first}{more}", first.name, retriable=first.retriable, topic=first.topic)
+
+
 class OutgoingRecord(NamedTuple):
     """A record as librdkafka takes it."""
 
@@ -153,6 +161,11 @@ class Producer(Generic[K, V]):
         return self._properties.bootstrap
 
     @property
+    def block_seconds(self) -> float:
+        """How long `send` waits while the queue is full."""
+        return self._properties.own["max.block.ms"] / 1_000
+
+    @property
     def is_closed(self) -> bool:
         return self._ended.is_set()
 
@@ -195,7 +208,7 @@ class Producer(Generic[K, V]):
         record = self.serialize(topic, value, key, timestamp, headers)
         record = self.place(record, partition)
         future = DeliveryFuture(self._untaken)
-        deadline = time.perf_counter() + self._properties.own["max.block.ms"] / 1_000
+        deadline = time.perf_counter() + self.block_seconds
         while not self.hand_over(record, future.report):
             if time.perf_counter() > deadline:
                 raise self.queue_full(topic)
@@ -280,14 +293,12 @@ class Producer(Generic[K, V]):
             None if headers is None else header_list(headers),
         )
 
-    def place(
-        self, record: OutgoingRecord, partition: int | None, count: int | None = None
-    ) -> OutgoingRecord:
+    def place(self, record: OutgoingRecord, partition: int | None) -> OutgoingRecord:
         """The record with its partition, for which the broker may have to be asked."""
         if partition is None:
             if self._partitioner is None:
                 return record
-            count = count or self.partition_count(record.topic) or self._counts.look_up(record.topic)
+            count = self._counts.known(record.topic) or self._counts.look_up(record.topic)
             partition = self._partitioner(record.topic, record.key, count)
             if not 0 <= partition < count:
                 raise ClientError(f"{record.topic}: the partitioner chose {partition} of {count} partitions")
@@ -295,9 +306,9 @@ class Producer(Generic[K, V]):
             raise ClientError(f"{record.topic}: there is no partition {partition}")
         return record._replace(partition=partition)
 
-    def partition_count(self, topic: str) -> int | None:
-        """How many partitions a topic has, if that is needed and known without asking."""
-        return self._counts.known(topic)
+    def must_ask(self, topic: str, partition: int | None) -> bool:
+        """Whether `place` has to ask the broker."""
+        return partition is None and self._partitioner is not None and not self._counts.known(topic)
 
     def hand_over(self, record: OutgoingRecord, report: DeliveryReport) -> bool:
         """Put a record into librdkafka's queue; False if that is full."""
@@ -330,10 +341,7 @@ class Producer(Generic[K, V]):
     def _raise_untaken(self) -> None:
         untaken = list(self._untaken.values())
         self._untaken.clear()
-        if untaken:
-            first = untaken[0]
-            more = f" (and {len(untaken) - 1} more)" if len(untaken) > 1 else ""
-            raise DeliveryFailed(f"{first}{more}", first.name, retriable=first.retriable, topic=first.topic)
+        raise_first(untaken)
 
     def _why(self) -> str:
         return f": {self._trouble}" if self._trouble else ""

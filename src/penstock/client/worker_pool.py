@@ -94,13 +94,14 @@ class WorkerPool:
     ) -> None:
         if options.workers < 1 or options.limit < 1:
             raise ClientError("process needs at least one worker and room for one message")
-        self._consumer = consumer
+        self.consumer = consumer
         self._handler = handler
-        self._options = options
+        self.options = options
         self._work = OrderedWork(options.order)
         # Guards the work; told whenever a task ends.
         self._changed = threading.Condition()
         self._ready: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
         self._ending = threading.Event()
         self._failure: BaseException | None = None
         self._paused: dict[TopicPartition, None] = {}
@@ -110,28 +111,31 @@ class WorkerPool:
 
     def run(self) -> int:
         """Handle messages until the consumer is stopped, nothing comes, or a handler gives up."""
-        options = self._options
+        options = self.options
         if options.dead_letter_topic is not None:
-            self._dead_letters = DeadLetters(options.dead_letter_topic, self._consumer.shared_properties())
-        threads = [
-            threading.Thread(target=self._serve, name=f"penstock-worker-{number}", daemon=True)
-            for number in range(options.workers)
-        ]
-        for thread in threads:
-            thread.start()
+            self._dead_letters = DeadLetters(options.dead_letter_topic, self.consumer.shared_properties())
+        self._start_workers()
         try:
             self._receive()
         finally:
-            self._end(threads)
+            self._drain_and_close()
         if self._failure is not None:
             raise self._failure
         return self.handled
+
+    @property
+    def is_ending(self) -> bool:
+        return self._ending.is_set()
+
+    def end(self) -> None:
+        """Begin nothing more, and end when what runs is finished."""
+        self._ending.set()
 
     def drain(self, partitions: list[TopicPartition]) -> None:
         """Finish what runs of partitions that are taken away, and commit it."""
         with self._changed:
             self._work.drain(partitions)
-            self._changed.wait_for(lambda: not self._work.running(partitions), self._options.drain_seconds)
+            self._changed.wait_for(lambda: not self._work.running(partitions), self.options.drain_seconds)
         self._commit(wait=True)
         self.discard(partitions)
 
@@ -144,14 +148,14 @@ class WorkerPool:
 
     def _receive(self) -> None:
         """The consumer's thread: hand messages to the workers, and commit what they have finished."""
-        idle_seconds = self._options.idle_seconds
+        idle_seconds = self.options.idle_seconds
         heard = time.perf_counter()
-        while not self._consumer.is_stopped and not self._ending.is_set():
+        while not self.consumer.is_stopped and not self._ending.is_set():
             room = self._make_room()
             if self._paused:
-                messages = self._consumer.receive_raw(1, PAUSED_SECONDS)
+                messages = self.consumer.receive_raw(1, PAUSED_SECONDS)
             else:
-                messages = self._consumer.receive_raw(room, TURN_SECONDS)
+                messages = self.consumer.receive_raw(room, TURN_SECONDS)
             self._begin(messages)
             self._commit(wait=False)
             if messages or self._work.pending:
@@ -161,7 +165,7 @@ class WorkerPool:
 
     def _make_room(self) -> int:
         """How many messages may be taken in; partitions are paused while there are none."""
-        limit = self._options.limit
+        limit = self.options.limit
         if self._work.pending >= limit and not self._paused:
             # Pausing throws away what librdkafka has fetched, so quick handlers are waited for.
             with self._changed:
@@ -171,12 +175,12 @@ class WorkerPool:
         room = limit - self._work.pending
         if room <= 0:
             # Those that were assigned meanwhile as well.
-            running = [one for one in self._consumer.assignment() if one not in self._paused]
+            running = [one for one in self.consumer.assignment() if one not in self._paused]
             if running:
-                self._consumer.pause(running)
+                self.consumer.pause(running)
                 self._paused.update(dict.fromkeys(running))
         elif self._paused and room >= limit / 2:
-            self._consumer.resume(list(self._paused))
+            self.consumer.resume(list(self._paused))
             self._paused.clear()
         return room
 
@@ -187,7 +191,7 @@ class WorkerPool:
             tasks = [self._work.add(message) for message in messages]
         for task in tasks:
             if task is not None:
-                self._ready.put(task)
+                self._submit(task)
 
     def _commit(self, *, wait: bool) -> None:
         """Pass on what is finished: into the background, or with `wait` until it is committed."""
@@ -198,53 +202,73 @@ class WorkerPool:
         with self._changed:
             offsets = self._work.committable()
         if offsets:
-            self._consumer.commit_processed(offsets)
+            self.consumer.commit_processed(offsets)
 
-    def _end(self, threads: list[threading.Thread]) -> None:
+    def _drain_and_close(self) -> None:
         self._ending.set()
         try:
             if self._work.partitions():
                 self.drain(self._work.partitions())
         finally:
-            for _ in threads:
-                self._ready.put(None)
-            for thread in threads:
-                # A handler that hangs must not keep the program from ending.
-                thread.join(TURN_SECONDS)
+            self._join_workers()
             if self._paused:
-                self._consumer.resume(list(self._paused))
+                self.consumer.resume(list(self._paused))
             if self._dead_letters is not None:
                 self._dead_letters.close()
+
+    def _start_workers(self) -> None:
+        for number in range(self.options.workers):
+            thread = threading.Thread(target=self._serve, name=f"penstock-worker-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _join_workers(self) -> None:
+        for _ in self._threads:
+            self._ready.put(None)
+        for thread in self._threads:
+            # A handler that hangs must not keep the program from ending.
+            thread.join(TURN_SECONDS)
+
+    def _submit(self, task: Task) -> None:
+        self._ready.put(task)
 
     def _serve(self) -> None:
         """A worker: one task after the other."""
         while (task := self._ready.get()) is not None:
             is_done = not task.is_cancelled and self._handle(task)
-            with self._changed:
-                self.handled += is_done
-                following = self._work.finish(task, is_done=is_done)
-                self._changed.notify_all()
+            following = self.finish(task, is_done=is_done)
             if following is not None:
                 self._ready.put(following)
 
+    def finish(self, task: Task, *, is_done: bool) -> Task | None:
+        """A task has ended; returns the next one of its lane."""
+        with self._changed:
+            self.handled += is_done
+            following = self._work.finish(task, is_done=is_done)
+            self._changed.notify_all()
+        return following
+
     def _handle(self, task: Task) -> bool:
         """Handle one message; False if it was given up."""
-        options = self._options
-        backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms)
+        backoff = Backoff(self.options.retry_backoff_ms, self.options.retry_backoff_max_ms)
         while True:
             try:
-                self._handler(self._consumer.decode(task.message))
+                self._handler(self.consumer.decode(task.message))
             # Whatever a handler raises is the message's failure, not the pool's.
             except Exception as error:
-                # Bytes do not become better by reading them again.
-                if backoff.tries >= options.retries or isinstance(error, SerializationFailed):
-                    return self._give_up(task, error)
+                if self.is_last_try(backoff, error):
+                    return self.give_up(task, error)
                 if self._ending.wait(backoff.next_seconds()) or task.is_cancelled:
                     return False
             else:
                 return True
 
-    def _give_up(self, task: Task, error: Exception) -> bool:
+    def is_last_try(self, backoff: Backoff, error: Exception) -> bool:
+        """Whether a handler is not called again after this error."""
+        # Bytes do not become better by reading them again.
+        return backoff.tries >= self.options.retries or isinstance(error, SerializationFailed)
+
+    def give_up(self, task: Task, error: Exception) -> bool:
         """The message becomes a dead letter, or ends the pool."""
         if self._dead_letters is not None:
             try:
