@@ -1,8 +1,10 @@
-"""Facts as records of `__transaction_state`, in Kafka's own schemas.
+"""Facts as records of `__transaction_state`, in Kafka's own schemas, and one of ours.
 
     fact                  key                         value, version written
     TransactionStored     TransactionLogKey     0     TransactionLogValue   1
     TransactionForgotten  TransactionLogKey     0     none
+    BatchCommitted        BatchCommitKey   10,000     BatchCommitValue      0
+    BatchForgotten        BatchCommitKey   10,000     none
 
 Both versions of the value are read. A record of Kafka's in `PrepareEpochFence` or `Dead` is read as the
 abort or the end that it stands for. This module is the `RecordCodec` of transactions.
@@ -21,6 +23,9 @@ from penstock.core.model import (
 )
 from penstock.core.protocol.state_records import (
     TRANSACTION_KEYS,
+    BatchCommitKey,
+    BatchCommitValue,
+    BatchCommitValueTransaction,
     TransactionLogKey,
     TransactionLogValue,
     TransactionLogValueTopicPartitions,
@@ -28,9 +33,18 @@ from penstock.core.protocol.state_records import (
     read_stored,
     write_stored,
 )
-from penstock.core.transactions import Fact, TransactionForgotten, TransactionState, TransactionStored
+from penstock.core.transactions import (
+    BatchCommitted,
+    BatchForgotten,
+    BatchMember,
+    Fact,
+    TransactionForgotten,
+    TransactionState,
+    TransactionStored,
+)
 
 KEY, VALUE = 0, 1
+BATCH_KEY, BATCH_VALUE = 10_000, 0
 # The place in this list is the number in records.
 STATES = (
     TransactionState.EMPTY,
@@ -52,6 +66,10 @@ def encode(fact: Fact) -> tuple[bytes, bytes | None]:
             return _key(fact.transactional_id), write_stored(_value(fact), VALUE)
         case TransactionForgotten():
             return _key(fact.transactional_id), None
+        case BatchCommitted():
+            return _batch_key(fact), write_stored(_batch_value(fact), BATCH_VALUE)
+        case BatchForgotten():
+            return _batch_key(fact), None
         case _:
             assert_never(fact)
 
@@ -68,15 +86,53 @@ def decode(key: bytes | None, value: bytes | None) -> Fact | None:
         decoded = read_key(TRANSACTION_KEYS, key)
     except ProtocolError:
         return None
-    if not isinstance(decoded, TransactionLogKey):
-        return None
-    if value is None:
-        return TransactionForgotten(decoded.transactional_id)
-    return _transaction_of(decoded.transactional_id, value)
+    match decoded:
+        case TransactionLogKey():
+            transactional_id = decoded.transactional_id
+            if value is None:
+                return TransactionForgotten(transactional_id)
+            return _transaction_of(transactional_id, value)
+        case BatchCommitKey():
+            return BatchForgotten(decoded.sink, decoded.batch) if value is None else _batch_of(decoded, value)
+        case _:
+            return None
 
 
 def _key(transactional_id: str) -> bytes:
     return write_stored(TransactionLogKey(transactional_id=transactional_id), KEY)
+
+
+def _batch_key(fact: BatchCommitted | BatchForgotten) -> bytes:
+    return write_stored(BatchCommitKey(sink=fact.sink, batch=fact.batch), BATCH_KEY)
+
+
+def _batch_value(fact: BatchCommitted) -> BatchCommitValue:
+    return BatchCommitValue(
+        committed_at=fact.committed_at,
+        transactions=tuple(
+            BatchCommitValueTransaction(
+                transactional_id=member.transactional_id,
+                producer_id=member.producer_id,
+                producer_epoch=member.producer_epoch,
+            )
+            for member in fact.members
+        ),
+    )
+
+
+def _batch_of(key: BatchCommitKey, value: bytes) -> BatchCommitted:
+    stored = read_stored(BatchCommitValue, value)
+    return BatchCommitted(
+        key.sink,
+        key.batch,
+        tuple(
+            BatchMember(
+                each.transactional_id, ProducerId(each.producer_id), ProducerEpoch(each.producer_epoch)
+            )
+            for each in stored.transactions
+        ),
+        Timestamp(stored.committed_at),
+    )
 
 
 def _value(fact: TransactionStored) -> TransactionLogValue:

@@ -40,6 +40,7 @@ from penstock.core.metadata.levels import METADATA_VERSION, TRANSACTIONS_LEVEL
 from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, NodeId, ProducerId
 from penstock.core.transactions import (
     Command,
+    CommitBatch,
     CompleteTransaction,
     DescribeTransaction,
     EndTransaction,
@@ -58,12 +59,12 @@ from penstock.core.transactions import (
     TransactionState,
     TransactionStored,
     VerifyPartitions,
+    sink_of,
 )
 from penstock.runtime import Runtime
 
 # Records have room for 32,767 bytes, whatever the characters.
 ID_CHARS_MAX = 8_000
-SINK_SEPARATOR = "#"
 # How soon a coordinator that could not go on with a prepared transaction tries again.
 RETRY_MS = 100
 TOO_LONG = ApiError(ErrorKind.INVALID_REQUEST, f"a transactional id has 1 to {ID_CHARS_MAX} characters")
@@ -100,12 +101,6 @@ def transaction_options_of(
             id_expiration_ms=number("transactional.id.expiration.ms"),
         )
     )
-
-
-def sink_of(transactional_id: str) -> str:
-    """The part of an id that says where it is coordinated."""
-    sink, separator, _ = transactional_id.partition(SINK_SEPARATOR)
-    return sink if separator and sink else transactional_id
 
 
 class MarkerSender(Protocol):
@@ -160,10 +155,11 @@ class TransactionService:
         ports.metrics.open.read(self._count_open)
 
     def submit(self, command: Command) -> None:
-        """Serve a command that names one transactional id; its callback gets the reply, perhaps at once."""
+        """Serve a command about one transactional id or sink; its callback gets the reply, maybe at once."""
         assert not isinstance(command, ListTransactions), "this is not about one transactional id"
-        error = self._problem_with(command.transactional_id)
-        coordinator = error or self._coordinators.find(sink_of(command.transactional_id))
+        key = command.sink if isinstance(command, CommitBatch) else command.transactional_id
+        error = self._problem_with(key)
+        coordinator = error or self._coordinators.find(sink_of(key))
         if isinstance(coordinator, ApiError):
             command.on_reply(coordinator)
         elif isinstance(command, InitProducer | EndTransaction):

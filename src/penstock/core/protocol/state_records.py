@@ -335,6 +335,31 @@ class TransactionLogValue(Message):
     last_producer_epoch: Int16 = tagged(10_000, since=1, default=-1)
 
 
+@message(versions=range(10_000, 10_001), flexible_from=10_000)
+class BatchCommitKey(Message):
+    """Keys a batch of transactions that are committed together. Ours: Kafka skips what it does not know."""
+
+    sink: String
+    batch: String
+
+
+@part
+class BatchCommitValueTransaction(Part):
+    """A transaction of the batch."""
+
+    transactional_id: String
+    producer_id: Int64
+    producer_epoch: Int16
+
+
+@message(versions=range(1), flexible_from=0)
+class BatchCommitValue(Message):
+    """The transactions of a batch, all of them committed; none once they are stored as such."""
+
+    committed_at: Int64
+    transactions: Array[BatchCommitValueTransaction]
+
+
 def _by_version(*keys: type[Message]) -> dict[int, type[Message]]:
     return {version: key for key in keys for version in key.__schema__.versions}
 
@@ -350,7 +375,7 @@ OFFSETS_KEYS: Final = _by_version(
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupRegularExpressionKey,
 )
-TRANSACTION_KEYS: Final = _by_version(TransactionLogKey)
+TRANSACTION_KEYS: Final = _by_version(TransactionLogKey, BatchCommitKey)
 
 
 def write_stored(message: Message, version: int) -> bytes:

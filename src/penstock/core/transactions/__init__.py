@@ -12,13 +12,20 @@ left is to tell every partition by a marker, which the host of the machine does:
 says that there is something to tell, `FindPrepared` what it is, and `CompleteTransaction` that all
 have been told. A new coordinator begins with what is prepared.
 
+A batch commits many open transactions by one record, under the key of a sink and a batch (`CommitBatch`):
+all of them or, if one is not as it is listed, none. A key that was committed before is done, whatever is
+listed.
+
 Left out: two-phase commit with an outcome from elsewhere (KIP-939).
 """
 
 from penstock.core.transactions.commands import (
     EPOCH_PER_TRANSACTION,
+    SINK_SEPARATOR,
     AddPartitions,
+    BatchDone,
     Command,
+    CommitBatch,
     CompleteTransaction,
     DescribedTransaction,
     DescribeTransaction,
@@ -37,6 +44,7 @@ from penstock.core.transactions.commands import (
     Reply,
     TransactionOk,
     VerifyPartitions,
+    sink_of,
 )
 from penstock.core.transactions.coordinator import (
     Event,
@@ -52,6 +60,9 @@ from penstock.core.transactions.facts import (
     NO_EPOCH,
     NO_PRODUCER,
     NOT_STARTED,
+    BatchCommitted,
+    BatchForgotten,
+    BatchMember,
     Fact,
     TransactionForgotten,
     TransactionImage,
@@ -65,8 +76,14 @@ __all__ = [
     "NOT_STARTED",
     "NO_EPOCH",
     "NO_PRODUCER",
+    "SINK_SEPARATOR",
     "AddPartitions",
+    "BatchCommitted",
+    "BatchDone",
+    "BatchForgotten",
+    "BatchMember",
     "Command",
+    "CommitBatch",
     "CompleteTransaction",
     "DescribeTransaction",
     "DescribedTransaction",
@@ -97,4 +114,5 @@ __all__ = [
     "TransactionStored",
     "TransactionTimedOut",
     "VerifyPartitions",
+    "sink_of",
 ]

@@ -12,10 +12,17 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from penstock.core.model import ApiError, ErrorKind, ProducerEpoch, ProducerId, TopicPartition
-from penstock.core.transactions.facts import TransactionState, TransactionStored
+from penstock.core.transactions.facts import BatchMember, TransactionState, TransactionStored
 
 # The version of transactions in which each has an epoch of its own.
 EPOCH_PER_TRANSACTION = 2
+SINK_SEPARATOR = "#"
+
+
+def sink_of(transactional_id: str) -> str:
+    """What says where an id is coordinated: `<sink>` of `<sink>#<task>`, or the id itself."""
+    sink, separator, _ = transactional_id.partition(SINK_SEPARATOR)
+    return sink if separator and sink else transactional_id
 
 
 class ProducerIdentity(NamedTuple):
@@ -77,6 +84,13 @@ class ListedTransactions:
     transactions: tuple[TransactionStored, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class BatchDone:
+    """The batch is committed; `is_repeat`: it was before, and what the request lists is not part of it."""
+
+    is_repeat: bool
+
+
 Reply: TypeAlias = (
     ProducerIdNeeded
     | ProducerGranted
@@ -85,6 +99,7 @@ Reply: TypeAlias = (
     | TransactionOk
     | DescribedTransaction
     | ListedTransactions
+    | BatchDone
     | ApiError
 )
 OnReply: TypeAlias = Callable[[Reply], None]
@@ -138,6 +153,16 @@ class EndTransaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommitBatch:
+    """Commit all these transactions or none, once per sink and batch."""
+
+    on_reply: OnReply
+    sink: str
+    batch: str
+    members: tuple[BatchMember, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FindPrepared:
     """Ask for the prepared transaction of an id, to tell its partitions. From the node itself.
 
@@ -183,6 +208,7 @@ Command: TypeAlias = (
     | AddPartitions
     | VerifyPartitions
     | EndTransaction
+    | CommitBatch
     | FindPrepared
     | CompleteTransaction
     | DescribeTransaction

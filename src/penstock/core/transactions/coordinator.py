@@ -3,12 +3,15 @@
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias, assert_never
 
 from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, Now, TopicPartition
 from penstock.core.transactions.commands import (
     AddPartitions,
+    BatchDone,
     Command,
+    CommitBatch,
     CompleteTransaction,
     DescribedTransaction,
     DescribeTransaction,
@@ -28,6 +31,8 @@ from penstock.core.transactions.commands import (
     VerifyPartitions,
 )
 from penstock.core.transactions.facts import (
+    BatchCommitted,
+    BatchForgotten,
     Fact,
     TransactionForgotten,
     TransactionImage,
@@ -41,6 +46,7 @@ from penstock.core.transactions.transitions import (
     fenced,
     initialized,
     next_producer,
+    problem_with_batch,
     verified,
     with_partitions,
 )
@@ -63,6 +69,10 @@ class TransactionOptions:
     checked_per_turn_max: int = 1_000
     # A record holds all partitions of a transaction, and must fit into a batch.
     partition_bytes_max: int = 800_000
+    # A batch's record lists its members, and must fit, too.
+    batch_bytes_max: int = 800_000
+    # Committed batches are remembered for so many of a sink, and as long as unused ids.
+    batches_per_sink_max: int = 1_000
 
     @property
     def expiration_check_interval_ms(self) -> int:
@@ -146,13 +156,15 @@ class TransactionCoordinator:
 
     def size(self) -> int:
         """How many facts `snapshot` has."""
-        return len(self._image.transactions)
+        return len(self._image.transactions) + sum(map(len, self._image.batches.values()))
 
     def snapshot(self) -> Iterator[Fact]:
         """The durable state as facts, each as it is when the iterator reaches it."""
-        transactions = self._image.transactions
+        transactions, batches = self._image.transactions, self._image.batches
+        keys = [(sink, batch) for sink, known in batches.items() for batch in known]
         found = (transactions.get(transactional_id) for transactional_id in list(transactions))
-        return (fact for fact in found if fact is not None)
+        committed = (batches.get(sink, {}).get(batch) for sink, batch in keys)
+        return (fact for fact in chain(found, committed) if fact is not None)
 
     def resume(self, now: Now) -> TransactionOutcome:
         """Begin to lead: open transactions have their timeout in full; prepared ones go on."""
@@ -165,7 +177,7 @@ class TransactionCoordinator:
         self._check_at = _after(now, self._options.expiration_check_interval_ms)
         return outcome
 
-    def decide(self, command: Command, now: Now) -> TransactionOutcome:
+    def decide(self, command: Command, now: Now) -> TransactionOutcome:  # noqa: C901 - one case per command
         """Reply to the command; changes nothing durable."""
         outcome = TransactionOutcome(now)
         match command:
@@ -177,6 +189,8 @@ class TransactionCoordinator:
                 self._verify(command, outcome)
             case EndTransaction():
                 self._end(command, outcome)
+            case CommitBatch():
+                self._commit_batch(command, outcome)
             case CompleteTransaction():
                 self._complete(command, outcome)
             case FindPrepared() | DescribeTransaction():
@@ -266,6 +280,24 @@ class TransactionCoordinator:
         outcome.prepare(after)
         outcome.reply(command.on_reply, ProducerGranted(next_producer(after)))
 
+    def _commit_batch(self, command: CommitBatch, outcome: TransactionOutcome) -> None:
+        if command.batch in self._image.batches.get(command.sink, {}):
+            outcome.reply(command.on_reply, BatchDone(is_repeat=True))
+            return
+        error = problem_with_batch(self._image, command, self._options.batch_bytes_max)
+        if error is not None:
+            outcome.reply(command.on_reply, error)
+            return
+        now = outcome.now.wall
+        outcome.facts.append(BatchCommitted(command.sink, command.batch, command.members, now))
+        for member in command.members:
+            self._timeouts.disarm(member.transactional_id)
+            outcome.events.append(MarkersDue(member.transactional_id))
+        known = self._image.batches.get(command.sink, {})
+        for batch in list(known)[: max(0, len(known) + 1 - self._options.batches_per_sink_max)]:
+            outcome.facts.append(BatchForgotten(command.sink, batch))
+        outcome.reply(command.on_reply, BatchDone(is_repeat=False))
+
     def _complete(self, command: CompleteTransaction, outcome: TransactionOutcome) -> None:
         known = self._image.transactions.get(command.transactional_id)
         if known is not None and known.state.is_prepared and _identity(known) == command.producer:
@@ -310,7 +342,16 @@ class TransactionCoordinator:
             if known.updated_at + self._options.id_expiration_ms <= outcome.now.wall:
                 outcome.facts.append(TransactionForgotten(known.transactional_id))
         if not unchecked:
+            self._forget_batches(outcome)
             self._check_at = _after(outcome.now, self._options.expiration_check_interval_ms)
+
+    def _forget_batches(self, outcome: TransactionOutcome) -> None:
+        until = outcome.now.wall - self._options.id_expiration_ms
+        for sink, batches in self._image.batches.items():
+            for committed in batches.values():
+                if committed.committed_at > until:
+                    break
+                outcome.facts.append(BatchForgotten(sink, committed.batch))
 
 
 class _Timeouts:

@@ -3,13 +3,16 @@
     fact                  key (Kafka's schema)                    value
     TransactionStored     TransactionLogKey(transactional id)     TransactionLogValue
     TransactionForgotten  TransactionLogKey(transactional id)     none: a tombstone
+    BatchCommitted        BatchCommitKey(sink, batch), ours       BatchCommitValue
+    BatchForgotten        BatchCommitKey(sink, batch)             none: a tombstone
 
 A fact holds the whole state of its transactional id, so that the last one of a key is enough.
+`BatchCommitted` is the outcome of all transactions that it lists: one record, so that there is no part of it.
 """
 
 import enum
-from dataclasses import dataclass, field
-from typing import TypeAlias, assert_never
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeAlias, assert_never
 
 from penstock.core.model import ProducerEpoch, ProducerId, Timestamp, TopicPartition
 
@@ -73,7 +76,33 @@ class TransactionForgotten:
     transactional_id: str
 
 
-Fact: TypeAlias = TransactionStored | TransactionForgotten
+class BatchMember(NamedTuple):
+    """A transaction of a batch, and the producer that wrote in it."""
+
+    transactional_id: str
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCommitted:
+    """All these transactions are committed, under the next epoch of each producer."""
+
+    sink: str
+    batch: str
+    members: tuple[BatchMember, ...]
+    committed_at: Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class BatchForgotten:
+    """It is not known any more that the batch was committed."""
+
+    sink: str
+    batch: str
+
+
+Fact: TypeAlias = TransactionStored | TransactionForgotten | BatchCommitted | BatchForgotten
 
 
 @dataclass(slots=True)
@@ -81,6 +110,8 @@ class TransactionImage:
     """The last record of every key, as a compacted log would hold them."""
 
     transactions: dict[str, TransactionStored] = field(default_factory=dict)
+    # By sink, then by batch, the oldest first. Without members: those are in `transactions`.
+    batches: dict[str, dict[str, BatchCommitted]] = field(default_factory=dict)
 
     def apply(self, fact: Fact) -> None:
         """Total: any fact may follow any other, a tombstone of nothing included."""
@@ -89,5 +120,35 @@ class TransactionImage:
                 self.transactions[fact.transactional_id] = fact
             case TransactionForgotten():
                 self.transactions.pop(fact.transactional_id, None)
+            case BatchCommitted():
+                self._commit(fact)
+            case BatchForgotten():
+                batches = self.batches.get(fact.sink, {})
+                batches.pop(fact.batch, None)
+                if not batches:
+                    self.batches.pop(fact.sink, None)
             case _:
                 assert_never(fact)
+
+    def _commit(self, fact: BatchCommitted) -> None:
+        self.batches.setdefault(fact.sink, {})[fact.batch] = replace(fact, members=())
+        for member in fact.members:
+            known = self.transactions.get(member.transactional_id)
+            # A record that is read again may meet later transactions of its members, of higher epochs.
+            if known is not None and is_open_member(known, member):
+                self.transactions[member.transactional_id] = replace(
+                    known,
+                    state=TransactionState.PREPARE_COMMIT,
+                    producer_epoch=ProducerEpoch(member.producer_epoch + 1),
+                    last_epoch=member.producer_epoch,
+                    updated_at=fact.committed_at,
+                )
+
+
+def is_open_member(known: TransactionStored, member: BatchMember) -> bool:
+    """Whether the transaction that the batch lists is the one that is open."""
+    return (
+        known.state is TransactionState.ONGOING
+        and known.producer_id == member.producer_id
+        and known.producer_epoch == member.producer_epoch
+    )

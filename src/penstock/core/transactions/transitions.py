@@ -31,7 +31,9 @@ from dataclasses import replace
 from penstock.core.model import ApiError, ErrorKind, ProducerEpoch, Timestamp
 from penstock.core.transactions.commands import (
     EPOCH_PER_TRANSACTION,
+    SINK_SEPARATOR,
     AddPartitions,
+    CommitBatch,
     EndTransaction,
     InitProducer,
     ProducerGranted,
@@ -44,6 +46,8 @@ from penstock.core.transactions.facts import (
     NO_EPOCH,
     NO_PRODUCER,
     NOT_STARTED,
+    BatchMember,
+    TransactionImage,
     TransactionState,
     TransactionStored,
 )
@@ -53,6 +57,8 @@ FENCED = ApiError(ErrorKind.PRODUCER_FENCED, "another producer uses this transac
 CONCURRENT = ApiError(ErrorKind.CONCURRENT_TRANSACTIONS)
 UNKNOWN_PRODUCER = ApiError(ErrorKind.UNKNOWN_PRODUCER)
 NEEDS_ID = ProducerIdNeeded()
+# What a member of a batch takes in a record besides its transactional id.
+MEMBER_BYTES = 16
 
 
 def is_exhausted(epoch: int) -> bool:
@@ -280,3 +286,26 @@ def completed(prepared: TransactionStored, now: Timestamp) -> TransactionStored:
         previous_producer_id=prepared.producer_id,
         next_producer_id=NO_PRODUCER,
     )
+
+
+def problem_with_batch(image: TransactionImage, command: CommitBatch, bytes_max: int) -> ApiError | None:
+    """Why the batch cannot be committed; one transaction that is not as listed is enough."""
+    ids = [member.transactional_id for member in command.members]
+    if any(not each.startswith(command.sink + SINK_SEPARATOR) for each in ids):
+        return ApiError(ErrorKind.INVALID_REQUEST, f"the ids of this sink begin with {command.sink}#")
+    if sum(len(each.encode()) + MEMBER_BYTES for each in ids) > bytes_max:
+        return ApiError(ErrorKind.INVALID_REQUEST, f"{len(ids)} transactions are too many for one batch")
+    if len(dict.fromkeys(ids)) != len(ids):
+        return ApiError(ErrorKind.INVALID_REQUEST, "the batch names a transactional id more than once")
+    for member in command.members:
+        error = _problem_with_member(image.transactions.get(member.transactional_id), member)
+        if error is not None:
+            return ApiError(error.kind, f"{member.transactional_id}: {error}; nothing was committed")
+    return None
+
+
+def _problem_with_member(known: TransactionStored | None, member: BatchMember) -> ApiError | None:
+    error = problem_with(known, ProducerIdentity(member.producer_id, member.producer_epoch))
+    if error is None and known is not None and known.state is not _S.ONGOING:
+        return ApiError(ErrorKind.INVALID_TRANSACTION, f"it is {known.state.value}")
+    return error

@@ -7,7 +7,14 @@ import pytest
 from penstock.broker.coordinator.transaction_records import STATES, decode, encode
 from penstock.core.model import ProducerEpoch, ProducerId, ProtocolError, Timestamp
 from penstock.core.protocol.state_records import TransactionLogKey, TransactionLogValue, write_stored
-from penstock.core.transactions import TransactionForgotten, TransactionState, TransactionStored
+from penstock.core.transactions import (
+    BatchCommitted,
+    BatchForgotten,
+    BatchMember,
+    TransactionForgotten,
+    TransactionState,
+    TransactionStored,
+)
 from tests.unit.core.transactions.transaction_driver import at
 
 STORED = TransactionStored(
@@ -39,6 +46,18 @@ def test_a_forgotten_id_is_a_tombstone() -> None:
     assert value is None
     assert key == b"\x00\x00\x00\x08payments"
     assert decode(key, value) == TransactionForgotten("payments")
+
+
+def test_a_batch_is_stored_under_its_sink_and_number() -> None:
+    members = (BatchMember("sink#1", ProducerId(7), ProducerEpoch(3)),)
+    fact = BatchCommitted("sink", "12", members, Timestamp(20))
+
+    key, value = encode(fact)
+
+    assert key == b"\x27\x10\x05sink\x0312\x00"
+    assert decode(key, value) == fact
+    assert encode(BatchForgotten("sink", "12")) == (key, None)
+    assert decode(key, None) == BatchForgotten("sink", "12")
 
 
 def test_the_bytes_are_kafkas() -> None:

@@ -1,0 +1,201 @@
+"""Many transactions of one sink, committed by one record."""
+
+from typing import Any
+
+from penstock.core.model import ApiError, ErrorKind, ProducerEpoch, ProducerId
+from penstock.core.transactions import (
+    AddPartitions,
+    BatchCommitted,
+    BatchDone,
+    BatchMember,
+    CommitBatch,
+    CompleteTransaction,
+    EndTransaction,
+    InitProducer,
+    MarkersDue,
+    ProducerGranted,
+    ProducerIdentity,
+    TransactionOptions,
+    TransactionState,
+)
+from tests.unit.core.transactions.transaction_driver import TIMEOUT_MS, Driver, at, producer
+
+S = TransactionState
+DONE, DONE_BEFORE = BatchDone(is_repeat=False), BatchDone(is_repeat=True)
+
+
+class Sink(Driver):
+    """A driver with tasks that write under the ids of a sink."""
+
+    def write(self, task: int) -> BatchMember:
+        transactional_id = f"sink#{task}"
+        granted = self.ask_with_id(InitProducer, transactional_id=transactional_id, timeout_ms=TIMEOUT_MS)
+        assert isinstance(granted, ProducerGranted), granted
+        self.ask(
+            AddPartitions,
+            transactional_id=transactional_id,
+            producer=granted.producer,
+            partitions=(at("t", task),),
+            client_version=0,
+        )
+        return BatchMember(transactional_id, *granted.producer)
+
+    def commit(self, batch: str, *members: BatchMember) -> Any:
+        def on_reply(_: Any) -> None:
+            """Identifies the command."""
+
+        command = CommitBatch(on_reply=on_reply, sink="sink", batch=batch, members=members)
+        return self._take(self.machine.decide(command, self.now))[on_reply]
+
+    def states(self) -> list[TransactionState]:
+        return [known.state for known in self.machine.image.transactions.values()]
+
+
+def kind(reply: Any) -> ErrorKind:
+    assert isinstance(reply, ApiError), reply
+    return reply.kind
+
+
+def test_a_batch_commits_all_its_transactions_by_one_record() -> None:
+    sink = Sink()
+    members = [sink.write(task) for task in range(3)]
+    stored = len(sink.log)
+
+    assert sink.commit("7", *members) == DONE
+
+    assert len(sink.log) == stored + 1
+    assert sink.states() == [S.PREPARE_COMMIT] * 3
+    assert sink.events == [MarkersDue(f"sink#{task}") for task in range(3)]
+    assert [known.producer_epoch for known in sink.machine.image.transactions.values()] == [1, 1, 1]
+
+
+def test_a_repeated_batch_is_done_and_what_it_lists_now_stays_open() -> None:
+    sink = Sink()
+    sink.commit("7", sink.write(0))
+    again = sink.write(1)
+
+    assert sink.commit("7", again) == DONE_BEFORE
+    assert sink.states() == [S.PREPARE_COMMIT, S.ONGOING]
+    assert sink.commit("8", again) == DONE
+
+
+def test_one_transaction_that_is_not_as_listed_refuses_all() -> None:
+    sink = Sink()
+    good, stale = sink.write(0), sink.write(1)
+    for bad, error in (
+        (stale._replace(producer_epoch=ProducerEpoch(1)), ErrorKind.PRODUCER_FENCED),
+        (stale._replace(producer_id=ProducerId(5)), ErrorKind.UNKNOWN_PRODUCER),
+        (stale._replace(transactional_id="sink#9"), ErrorKind.UNKNOWN_PRODUCER),
+        (good, ErrorKind.INVALID_REQUEST),
+        (stale._replace(transactional_id="other#1"), ErrorKind.INVALID_REQUEST),
+    ):
+        assert kind(sink.commit("7", good, bad)) is error
+    assert sink.states() == [S.ONGOING, S.ONGOING]
+    assert sink.commit("7", good, stale) == DONE
+
+
+def test_a_transaction_that_ended_meanwhile_refuses_all() -> None:
+    sink = Sink()
+    open_one, ended = sink.write(0), sink.write(1)
+    sink.pass_ms(TIMEOUT_MS)
+    again = sink.write(2)
+
+    assert kind(sink.commit("7", again, ended)) is ErrorKind.PRODUCER_FENCED
+    assert kind(sink.commit("7", again, open_one)) is ErrorKind.PRODUCER_FENCED
+    who = ProducerIdentity(again.producer_id, again.producer_epoch)
+    sink.ask(EndTransaction, transactional_id="sink#2", producer=who, is_commit=False)
+    assert kind(sink.commit("7", again)) is ErrorKind.CONCURRENT_TRANSACTIONS
+    sink.ask(CompleteTransaction, transactional_id="sink#2", producer=who)
+    refused = sink.commit("7", again)
+    assert kind(refused) is ErrorKind.INVALID_TRANSACTION
+    assert "sink#2" in refused.detail
+    assert "CompleteAbort" in refused.detail
+
+
+def test_a_committed_batch_is_not_undone_by_timeouts_nor_by_its_producers() -> None:
+    sink = Sink()
+    member = sink.write(0)
+    sink.commit("7", member)
+
+    sink.pass_ms(2 * TIMEOUT_MS)
+
+    assert sink.states() == [S.PREPARE_COMMIT]
+    who = ProducerIdentity(member.producer_id, member.producer_epoch)
+    for version in (0, 2):
+        late = sink.ask(
+            EndTransaction,
+            transactional_id="sink#0",
+            producer=who,
+            is_commit=False,
+            client_version=version,
+        )
+        assert kind(late) in (ErrorKind.PRODUCER_FENCED, ErrorKind.INVALID_TRANSACTION)
+    assert sink.states() == [S.PREPARE_COMMIT]
+
+
+def test_a_new_coordinator_finds_the_batch_in_the_log() -> None:
+    sink = Sink()
+    members = [sink.write(task) for task in range(2)]
+    sink.commit("7", *members)
+
+    successor = Sink(facts=sink.log)
+
+    assert successor.states() == [S.PREPARE_COMMIT] * 2
+    assert successor.events == sink.events
+    assert successor.commit("7") == DONE_BEFORE
+
+
+def test_a_record_that_is_read_again_does_not_touch_later_transactions() -> None:
+    sink = Sink()
+    sink.commit("7", sink.write(0))
+    committed = sink.log[-1]
+    assert isinstance(committed, BatchCommitted)
+    known = sink.machine.image.transactions["sink#0"]
+    sink.ask(
+        CompleteTransaction,
+        transactional_id="sink#0",
+        producer=producer(known.producer_id, known.producer_epoch),
+    )
+    sink.write(0)
+    before = dict(sink.machine.image.transactions)
+
+    sink.machine.apply(committed)
+
+    assert sink.machine.image.transactions == before
+    assert before["sink#0"].state is S.ONGOING
+
+
+def test_a_snapshot_has_the_batches_too() -> None:
+    sink = Sink()
+    sink.commit("7", sink.write(0))
+    sink.commit("8")
+
+    snapshot = list(sink.machine.snapshot())
+
+    assert len(snapshot) == sink.machine.size() == 3
+    rebuilt = Sink(facts=snapshot)
+    assert rebuilt.machine.image == sink.machine.image
+    assert rebuilt.commit("8") == DONE_BEFORE
+
+
+def test_batches_are_remembered_up_to_a_number_and_for_a_time() -> None:
+    hour_ms = 3_600_000
+    sink = Sink(TransactionOptions(batches_per_sink_max=2, id_expiration_ms=2 * hour_ms))
+    for batch in ("1", "2", "3"):
+        sink.commit(batch)
+
+    assert list(sink.machine.image.batches["sink"]) == ["2", "3"]
+    sink.pass_ms(hour_ms)
+    sink.commit("4")
+    sink.pass_ms(hour_ms)
+    assert list(sink.machine.image.batches["sink"]) == ["4"]
+    sink.pass_ms(hour_ms)
+    assert sink.machine.image.batches == {}
+
+
+def test_a_batch_has_a_limit() -> None:
+    sink = Sink(TransactionOptions(batch_bytes_max=30))
+    members = [sink.write(task) for task in range(2)]
+
+    assert kind(sink.commit("7", *members)) is ErrorKind.INVALID_REQUEST
+    assert sink.commit("7", members[0]) == DONE
