@@ -27,6 +27,7 @@ from penstock.broker.producer_ids import ProducerIdManager
 from penstock.broker.replication import ReplicationService
 from penstock.broker.telemetry import TelemetryMetrics, TelemetryService
 from penstock.broker.topics import TopicService
+from penstock.broker.transactions.batch_commit import BatchCommitService
 from penstock.broker.transactions.marker_sender import LeaderMarkerSender
 from penstock.broker.transactions.markers import MarkerWriter
 from penstock.broker.transactions.offset_commits import TransactionalOffsetCommits
@@ -86,6 +87,7 @@ class NodeServices:
         self.controller = self.member.controller
         self.membership = self.member.membership
         self._transaction_peers = TransactionPeers(self.member.rpc, options.node_id)
+        self.batch_commit = BatchCommitService(self.member.rpc, options.node_id)
         self.partitions = self._build_partitions()
         self.replication = ReplicationService(
             runtime, self.member.peers, self.partitions, self.controller.submit, options.node_id
@@ -198,6 +200,7 @@ class NodeServices:
             groups=groups,
             configs=ConfigService(runtime, controller, options.node_id, options.static),
             transactions=self._take_transactions(topics, producer_ids, markers),
+            batch_commit=self.batch_commit,
             producer_ids=producer_ids,
             produce_service=ProduceService(
                 self.partitions, runtime.clock, self.produce_metrics, runtime.spawn, verification
@@ -240,6 +243,7 @@ class NodeServices:
             transaction_options_of(controller.image, options.node_id, options.static),
         )
         self._transaction_peers.serve(transactions, markers)
+        self.batch_commit.serve(transactions)
         for follower in (sender.on_metadata, transactions.on_metadata):
             follower(controller.image)
             controller.subscribe(follower)

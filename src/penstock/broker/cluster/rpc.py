@@ -256,6 +256,21 @@ class AskPartitionsReply(Struct, frozen=True):
     results: tuple[RpcError | None, ...]
 
 
+class SubmitBatch(Struct, frozen=True):
+    """Commit these transactions: rows of transactional id, producer id and epoch."""
+
+    sink: str
+    batch: str
+    members: tuple[tuple[str, int, int], ...]
+
+
+class SubmitBatchReply(Struct, frozen=True):
+    """The batch is committed, or the error."""
+
+    is_repeat: bool = False
+    error: RpcError | None = None
+
+
 RpcRequest: TypeAlias = (
     Introduction
     | JoinQuorum
@@ -267,6 +282,7 @@ RpcRequest: TypeAlias = (
     | RemoveVoter
     | WriteMarkers
     | AskPartitions
+    | SubmitBatch
 )
 RpcReply: TypeAlias = (
     IntroductionReply
@@ -279,6 +295,7 @@ RpcReply: TypeAlias = (
     | ChangeVotersReply
     | WriteMarkersReply
     | AskPartitionsReply
+    | SubmitBatchReply
 )
 RpcMessage: TypeAlias = RpcRequest | RpcReply
 # The place in this list is the number on the wire: append only.
@@ -303,6 +320,8 @@ MESSAGES: tuple[type[RpcMessage], ...] = (
     WriteMarkersReply,
     AskPartitions,
     AskPartitionsReply,
+    SubmitBatch,
+    SubmitBatchReply,
 )
 _NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
 

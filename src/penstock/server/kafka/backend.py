@@ -13,6 +13,7 @@ from penstock.broker.produce import ProduceService
 from penstock.broker.producer_ids import ProducerIdManager
 from penstock.broker.telemetry import TelemetryService
 from penstock.broker.topics import TopicService
+from penstock.broker.transactions.batch_commit import BatchCommitService
 from penstock.broker.transactions.markers import MarkerWriter
 from penstock.broker.transactions.offset_commits import TransactionalOffsetCommits
 from penstock.core.model import NodeId
@@ -69,6 +70,7 @@ class Backend:
     offset_lookup: OffsetLookup
     groups: GroupService
     transactions: TransactionService
+    batch_commit: BatchCommitService
     quorum: QuorumAdmin
     telemetry: TelemetryService
 

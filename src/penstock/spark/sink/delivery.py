@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from penstock.client import ANY_PARTITION, BulkProducer, ClientError, SingleRecord
-from penstock.client.connection import connect
-from penstock.core.protocol import APIS
 from penstock.spark.errors import PipelineError
 from penstock.spark.kafka_options import kafka_endpoint
 from penstock.spark.sink.options import EXACTLY_ONCE, SinkOptions
@@ -30,7 +28,6 @@ _Settings = tuple[tuple[str, str], ...]
 # here untouched, since the child could not even close them.
 _kept: dict[int, dict[_Settings, BulkProducer]] = {}
 # The name that the broker's API for it will have in our codec; no broker announces one yet.
-BATCH_COMMIT_API = "BatchCommit"
 
 
 def kept_sender(settings: Mapping[str, str]) -> BulkProducer:
@@ -183,21 +180,10 @@ def _one_line() -> Iterator[None]:
 
 
 def delivery_for(options: SinkOptions) -> TopicDelivery:
-    """What the option `delivery` asks for; PipelineError if the broker cannot do it."""
-    if options.delivery == EXACTLY_ONCE and not has_batch_commit(options.settings):
+    """What the option `delivery` asks for; PipelineError if it cannot be had."""
+    if options.delivery == EXACTLY_ONCE:
         raise PipelineError(
-            f"option delivery: the broker at {options.settings['bootstrap.servers']} has no batch commit,"
-            " which exactly-once needs; use at-least-once and drop repeats by a natural key"
+            f"option delivery: the broker at {options.settings['bootstrap.servers']} has no batch commit that"
+            " this sink uses, which exactly-once needs; use at-least-once and drop repeats by a natural key"
         )
     return AtLeastOnceDelivery(options.settings)
-
-
-def has_batch_commit(settings: Mapping[str, str]) -> bool:
-    """Whether the broker announces batch commit, and we know how to ask for it."""
-    if not any(api.name == BATCH_COMMIT_API for api in APIS.values()):
-        return False
-    connection = connect(kafka_endpoint(settings))
-    try:
-        return any(APIS[key].name == BATCH_COMMIT_API for key in connection.versions)
-    finally:
-        connection.close()

@@ -137,5 +137,7 @@ APIS: Final[dict[int, Api]] = dict(
         _listed(90, "describe_share_group_offsets", 0, 1, 0),
         _listed(91, "alter_share_group_offsets", 0, 0, 0),
         _listed(92, "delete_share_group_offsets", 0, 0, 0),
+        # Ours: far above Kafka's own. Clients skip keys that they do not know.
+        _listed(10_000, "batch_commit", 0, 0, 0),
     ]
 )

@@ -13,6 +13,11 @@ from penstock.core.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequestTransaction,
     AddPartitionsToTxnResponse,
 )
+from penstock.core.protocol.messages.batch_commit import (
+    BatchCommitRequest,
+    BatchCommitRequestTransaction,
+    BatchCommitResponse,
+)
 from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
@@ -43,6 +48,7 @@ class Transactions:
 
     def __init__(self, stage: "Stage") -> None:
         self.stage = stage
+        self.id = ID
         topic = CreateTopicsRequestTopic(
             name="t", num_partitions=2, replication_factor=1, assignments=(), configs=()
         )
@@ -58,7 +64,7 @@ class Transactions:
     ) -> InitProducerIdResponse:
         return self.stage.ask(
             InitProducerIdRequest(
-                transactional_id=ID,
+                transactional_id=self.id,
                 transaction_timeout_ms=timeout_ms,
                 producer_id=producer[0],
                 producer_epoch=producer[1],
@@ -77,7 +83,7 @@ class Transactions:
     ) -> list[int]:
         response = self.stage.ask(
             AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=ID,
+                v3_and_below_transactional_id=self.id,
                 v3_and_below_producer_id=producer[0],
                 v3_and_below_producer_epoch=producer[1],
                 v3_and_below_topics=(AddPartitionsToTxnRequestTopic(name=topic, partitions=partitions),),
@@ -93,7 +99,7 @@ class Transactions:
     ) -> tuple[int, int, int]:
         response = self.stage.ask(
             EndTxnRequest(
-                transactional_id=ID,
+                transactional_id=self.id,
                 producer_id=producer[0],
                 producer_epoch=producer[1],
                 committed=commit,
@@ -104,7 +110,7 @@ class Transactions:
         return response.error_code, response.producer_id, response.producer_epoch
 
     def describe(self) -> DescribeTransactionsResponseTransaction:
-        request = DescribeTransactionsRequest(transactional_ids=(ID,))
+        request = DescribeTransactionsRequest(transactional_ids=(self.id,))
         return self.stage.ask(request, DescribeTransactionsResponse, 0).transaction_states[0]
 
     def last_epoch(self, partition: int, producer_id: int) -> int | None:
@@ -296,3 +302,42 @@ def test_what_is_not_offered_is_refused(transactions: Transactions) -> None:
     assert init(keep_prepared_txn=True) == ErrorCode.UNSUPPORTED_VERSION
     assert transactions.init(timeout_ms=10**9).error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
     assert transactions.init(timeout_ms=0).error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+
+def commit_batch(
+    transactions: Transactions, batch: str, *listed: tuple[str, int, int]
+) -> BatchCommitResponse:
+    rows = tuple(
+        BatchCommitRequestTransaction(
+            transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch
+        )
+        for transactional_id, producer_id, epoch in listed
+    )
+    request = BatchCommitRequest(sink="sink", batch=batch, transactions=rows)
+    return transactions.stage.ask(request, BatchCommitResponse, 0)
+
+
+def test_a_batch_of_transactions_is_committed_once(transactions: Transactions) -> None:
+    listed = []
+    for task in range(2):
+        transactions.id = f"sink#{task}"
+        producer = transactions.begin()
+        transactions.add(producer, task)
+        listed.append((transactions.id, *producer))
+
+    stale = commit_batch(transactions, "5", listed[0], (transactions.id, listed[1][1], 9))
+    assert stale.error_code == ErrorCode.PRODUCER_FENCED
+    assert stale.error_message is not None
+    assert "sink#1" in stale.error_message
+    assert transactions.ends() == [0, 0]
+    first, second = commit_batch(transactions, "5", *listed), commit_batch(transactions, "5", *listed)
+
+    assert (first.error_code, first.is_repeat) == (0, False)
+    assert (second.error_code, second.is_repeat) == (0, True)
+    assert transactions.ends() == [1, 1]
+    assert transactions.describe().transaction_state == "CompleteCommit"
+    transactions.stage.authorizer.denied = {(AclOperation.WRITE, "sink#1")}
+    denied = commit_batch(transactions, "6", *listed)
+    assert denied.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    transactions.stage.authorizer.denied = set()
+    assert commit_batch(transactions, "").error_code == ErrorCode.INVALID_REQUEST
