@@ -14,7 +14,15 @@ from penstock.observability import log as events
 from penstock.runtime import Address, Callback, ExecutorKind, Runtime
 from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
 from penstock.runtime.tcp import Acceptor, Listen, TcpConnection, TcpListener, TcpProtocol
-from penstock.server.http import HttpResponse, HttpServer, Page
+from penstock.server.http import (
+    BATCHES_PREFIX,
+    NO_RESOURCES,
+    BatchResource,
+    HttpResponse,
+    HttpServer,
+    Page,
+    Resource,
+)
 from penstock.server.kafka.backend import AdvertisedListener, Backend, KafkaMetrics
 from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.handlers import every_route
@@ -151,12 +159,19 @@ class Node:
         self.backstage.controller.subscribe(page.on_metadata)
         pages: dict[str, Page] = {"/health": self._health, "/ready": self._readiness}
         if self.addresses.http is not None:
-            self._open_page(HTTP, self.addresses.http, {**pages, "/metrics": page})
+            resources = {BATCHES_PREFIX: BatchResource(behind.batch_commit.commit)}
+            self._open_page(HTTP, self.addresses.http, {**pages, "/metrics": page}, resources)
         if self.addresses.metrics is not None:
             self._open_page(METRICS, self.addresses.metrics, {"/metrics": page, **pages})
 
-    def _open_page(self, name: str, address: Address, pages: dict[str, Page]) -> None:
-        door = self._http[name] = HttpServer(self._runtime, pages)
+    def _open_page(
+        self,
+        name: str,
+        address: Address,
+        pages: dict[str, Page],
+        resources: Mapping[str, Resource] = NO_RESOURCES,
+    ) -> None:
+        door = self._http[name] = HttpServer(self._runtime, pages, resources=resources)
         door.open(asyncio.get_running_loop(), address)
 
     def _health(self) -> HttpResponse:

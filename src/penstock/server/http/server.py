@@ -16,6 +16,9 @@ _REASONS = {
     400: "Bad Request",
     404: "Not Found",
     405: "Method Not Allowed",
+    409: "Conflict",
+    411: "Length Required",
+    413: "Content Too Large",
     431: "Request Header Fields Too Large",
     503: "Service Unavailable",
 }
@@ -29,7 +32,18 @@ class HttpResponse(NamedTuple):
     content_type: str = TEXT
 
 
+class HttpRequest(NamedTuple):
+    """A request with a body; `path` is what follows the resource's prefix, not decoded."""
+
+    path: str
+    body: bytes
+
+
 Page: TypeAlias = Callable[[], HttpResponse]
+# Takes a PUT, and responds now or later, once.
+Resource: TypeAlias = Callable[[HttpRequest, Callable[[HttpResponse], None]], None]
+NO_RESOURCES: Mapping[str, Resource] = {}
+PUT = b"PUT "
 
 
 def respond(head: bytes, pages: Mapping[str, Page]) -> bytes:
@@ -63,15 +77,24 @@ class HttpLimits:
 
     connections_max: int = 100
     head_bytes_max: int = 8_192
+    body_bytes_max: int = 512 << 10
     patience_ms: int = 10_000
 
 
 class HttpServer:
     """Serves pages at one address, on the node's loop."""
 
-    def __init__(self, runtime: Runtime, pages: Mapping[str, Page], limits: HttpLimits | None = None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        pages: Mapping[str, Page],
+        limits: HttpLimits | None = None,
+        resources: Mapping[str, Resource] = NO_RESOURCES,
+    ) -> None:
+        """`resources` by the prefix of their paths."""
         self._runtime = runtime
         self._pages = pages
+        self._resources = resources
         self.limits = limits or HttpLimits()
         self._acceptor: Acceptor | None = None
 
@@ -88,6 +111,15 @@ class HttpServer:
     def respond(self, head: bytes) -> bytes:
         return respond(head, self._pages)
 
+    def resource_of(self, head: bytes) -> tuple[Resource, str] | None:
+        """The resource that a PUT is for, and the rest of its path."""
+        words = head.split(b"\r\n", 1)[0].split(b" ")
+        target = words[1].split(b"?", 1)[0].decode("latin-1") if head.startswith(PUT) else ""
+        for prefix, resource in self._resources.items():
+            if target.startswith(prefix):
+                return resource, target[len(prefix) :]
+        return None
+
     def close(self) -> None:
         if self._acceptor is not None:
             self._acceptor.close()
@@ -102,18 +134,51 @@ class HttpConnection:
         self._patience = patience
         self._buffer = memoryview(bytearray(door.limits.head_bytes_max))
         self._have = 0
-        self._answered = False
+        # Takes the body, once the head is there and says that one follows.
+        self._body: tuple[Resource, str] | None = None
+        self._answered = self._closed = False
 
     def get_buffer(self) -> memoryview:
         return self._buffer[self._have :]
 
     def buffer_updated(self, count: int) -> None:
         self._have += count
-        head, end, _ = bytes(self._buffer[: self._have]).partition(END_OF_HEAD)
+        if self._body is not None:
+            self._check_body()
+            return
+        head, end, rest = bytes(self._buffer[: self._have]).partition(END_OF_HEAD)
         if end:
-            self._send(self._listener.respond(head))
+            self._begin(head, rest)
         elif self._have == len(self._buffer):
             self._send(response(HttpResponse(431, b"the head of this request is too large\n")))
+
+    def _begin(self, head: bytes, rest: bytes) -> None:
+        found = self._listener.resource_of(head)
+        if found is None:
+            self._send(self._listener.respond(head))
+            return
+        length = _content_length(head)
+        if length is None:
+            self._send(response(HttpResponse(411, b"a request with a body needs its Content-Length\n")))
+        elif length > self._listener.limits.body_bytes_max:
+            detail = f"the body may have {self._listener.limits.body_bytes_max} bytes\n"
+            self._send(response(HttpResponse(413, detail.encode())))
+        else:
+            self._body = found
+            self._buffer = memoryview(bytearray(length))
+            self._have = min(length, len(rest))
+            self._buffer[: self._have] = rest[:length]
+            self._check_body()
+
+    def _check_body(self) -> None:
+        if self._have == len(self._buffer) and self._body is not None:
+            self._tcp.pause()
+            resource, path = self._body
+            resource(HttpRequest(path, bytes(self._buffer)), self._respond)
+
+    def _respond(self, answer: HttpResponse) -> None:
+        if not self._closed:
+            self._send(response(answer))
 
     def _send(self, content: bytes) -> None:
         self._answered = True
@@ -127,4 +192,15 @@ class HttpConnection:
             self._tcp.close()
 
     def closed(self) -> None:
+        self._closed = True
         self._patience.cancel()
+
+
+def _content_length(head: bytes) -> int | None:
+    """What the head says, if it is a number of few enough digits to be one."""
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"content-length":
+            digits = value.strip()
+            return int(digits) if digits.isdigit() and len(digits) < 16 else None
+    return None
