@@ -3,6 +3,7 @@
     produce, fetch, list_offsets   records in and out
     lease                          until when this node may answer for what it leads
     topics, configs, producer_ids  what clients manage through the controller
+    read_replicas                  which replica serves a consumer that names its rack
     telemetry                      the metrics that clients push
     partitions/                    the logs of this node, and its role in each
     replication/                   keeping followers' logs equal to their leader's

@@ -5,7 +5,9 @@
                     └── too little (DelayedFetch): watch the partitions' high watermarks until
                         there is enough, or max wait has passed ──► read once more ──► done
 
-Every read needs the broker's lease (see `broker.lease`), also that of a fetch that waited.
+A partition is read where it is led, and by consumers that name their rack where it is followed (see
+`broker.read_replicas`). Every read needs the broker's lease (see `broker.lease`), also that of a fetch
+that waited.
 No record is decoded: batches go to the socket as they are in the log. A range that this node has neither
 written nor verified since it started, or that has left the page cache, is read and verified in a thread
 first. Where a log is damaged the reader gets an error: one that makes clients look for another leader if
@@ -14,17 +16,24 @@ there are other replicas, and otherwise CORRUPT_BATCH, which clients show to the
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from penstock.broker.lease import NO_LEASE, BrokerLease
 from penstock.broker.list_offsets import NOT_ESTABLISHED, check_leader_epoch
-from penstock.broker.partitions import LeaderPartition, SegmentVerifier, VerificationResult, Watcher
+from penstock.broker.partitions import (
+    FollowerPartition,
+    LeaderPartition,
+    SegmentVerifier,
+    VerificationResult,
+    Watcher,
+)
 from penstock.core.model import (
     MILLISECOND,
     ApiError,
     CorruptionError,
     ErrorKind,
     Instant,
+    NodeId,
     Offset,
     PenstockError,
     StorageError,
@@ -35,14 +44,26 @@ from penstock.runtime import Runtime, Timer
 from penstock.storage.log import DamagedRange, FileRange, OffsetOutOfRange
 
 UNKNOWN_EPOCH = -1
+NO_REPLICA = -1
 # A batch that makes no sense, or a device that does not give it back.
 SUSPICIOUS = (ErrorKind.DAMAGED_LOG, ErrorKind.STORAGE_FAILED)
 
 
-class FetchPartition(NamedTuple):
-    """What a consumer wants of one partition; one that is not led here carries its error."""
+ReadablePartition: TypeAlias = LeaderPartition | FollowerPartition
+READABLE = (LeaderPartition, FollowerPartition)
 
-    partition: LeaderPartition | ApiError
+
+class ReadReplica(NamedTuple):
+    """A partition that the consumer should read from another broker."""
+
+    partition: LeaderPartition
+    node_id: NodeId
+
+
+class FetchPartition(NamedTuple):
+    """What a consumer wants of one partition; one that is not served here carries its error."""
+
+    partition: ReadablePartition | ReadReplica | ApiError
     offset: int
     max_bytes: int
     leader_epoch: int = UNKNOWN_EPOCH
@@ -67,6 +88,8 @@ class FetchedPartition(NamedTuple):
     records: FileRange | None = None
     # None unless the reader asked for committed records only.
     aborted: Sequence[AbortedTransaction] | None = None
+    # The broker to read from instead, if there is one.
+    read_replica: int = NO_REPLICA
 
 
 Done = Callable[[list[FetchedPartition]], None]
@@ -154,7 +177,7 @@ class FetchService:
 
         for index in doubtful:
             partition, piece = wanted[index].partition, found[index].records
-            assert isinstance(partition, LeaderPartition)
+            assert isinstance(partition, READABLE)
             assert piece is not None
             try:
                 verification = partition.log.verification(piece)
@@ -170,7 +193,7 @@ class FetchService:
     def _suspect(self, want: FetchPartition) -> None:
         """A read met something that makes no sense, unless its range is known to be damaged already."""
         partition = want.partition
-        if isinstance(partition, LeaderPartition) and partition.stopped is None:
+        if isinstance(partition, READABLE) and partition.stopped is None:
             log = partition.log
             if not any(damage.start <= want.offset < damage.end for damage in log.corruption):
                 self._verifier.suspect(partition, Offset(want.offset))
@@ -181,7 +204,7 @@ def _read_verified(want: FetchPartition, limits: FetchLimits, *, was_read: bool)
 
     If it `was_read` from the device just now, what is not damaged is as good as it was then.
     """
-    assert isinstance(want.partition, LeaderPartition)
+    assert isinstance(want.partition, READABLE)
     part = read_one(want.partition, want, limits, 0)
     piece = part.records
     if piece is None:
@@ -225,7 +248,7 @@ class DelayedFetch:
         self._timer: Timer | None = None
         # One bound method, since partitions compare watchers by identity.
         self._wake: Watcher = self._more
-        self._partitions = [want.partition for want in wanted if isinstance(want.partition, LeaderPartition)]
+        self._partitions = [want.partition for want in wanted if isinstance(want.partition, READABLE)]
 
     def start(self) -> None:
         deadline = Instant(self._runtime.clock.now() + self._limits.max_wait_ms * MILLISECOND)
@@ -278,6 +301,8 @@ def read_all(wanted: Sequence[FetchPartition], limits: FetchLimits) -> tuple[lis
         partition = want.partition
         if isinstance(partition, ApiError):
             part = FetchedPartition(partition)
+        elif isinstance(partition, ReadReplica):
+            part, is_settled = _redirected(*partition), True
         else:
             part = read_one(partition, want, limits, size)
         found.append(part)
@@ -297,7 +322,7 @@ def _ends_with_a_segment(wanted: Sequence[FetchPartition], found: list[FetchedPa
     for want, part in zip(wanted, found, strict=True):
         if (
             part.records is not None
-            and isinstance(want.partition, LeaderPartition)
+            and isinstance(want.partition, READABLE)
             and want.offset < want.partition.log.active_start
         ):
             return True
@@ -305,7 +330,7 @@ def _ends_with_a_segment(wanted: Sequence[FetchPartition], found: list[FetchedPa
 
 
 def read_one(
-    partition: LeaderPartition, want: FetchPartition, limits: FetchLimits, size: int
+    partition: ReadablePartition, want: FetchPartition, limits: FetchLimits, size: int
 ) -> FetchedPartition:
     """Read one partition up to what its readers may see, for a response that has `size` bytes already.
 
@@ -338,17 +363,27 @@ def read_one(
             refused = _refused_read(partition, error)
             return FetchedPartition(refused, high_watermark, stable, log_start)
     # Not by its constructor, which is a Python call.
-    return tuple.__new__(FetchedPartition, (None, high_watermark, stable, log_start, records, aborted))
+    return tuple.__new__(
+        FetchedPartition, (None, high_watermark, stable, log_start, records, aborted, NO_REPLICA)
+    )
 
 
-def _out_of_range(partition: LeaderPartition, offset: int) -> ApiError:
+def _redirected(partition: LeaderPartition, node_id: NodeId) -> FetchedPartition:
+    log_start, stable, _ = partition.log.positions()
+    if partition.stopped is not None:
+        return FetchedPartition(partition.stopped)
+    partition.readers_redirected()
+    return FetchedPartition(None, partition.high_watermark, stable, log_start, read_replica=node_id)
+
+
+def _out_of_range(partition: ReadablePartition, offset: int) -> ApiError:
     log = partition.log
     if offset > log.end and not partition.is_established:
         return NOT_ESTABLISHED
     return ApiError(ErrorKind.OFFSET_OUT_OF_RANGE, f"offset {offset} is not within {log.start}..{log.end}")
 
 
-def _refused_read(partition: LeaderPartition, error: PenstockError) -> ApiError:
+def _refused_read(partition: ReadablePartition, error: PenstockError) -> ApiError:
     if isinstance(error, OffsetOutOfRange):
         return ApiError(ErrorKind.OFFSET_OUT_OF_RANGE, str(error))
     if isinstance(error, DamagedRange) and not partition.has_other_replicas:

@@ -4,7 +4,7 @@ import enum
 from typing import NamedTuple
 
 from penstock.broker.lease import NO_LEASE, BrokerLease
-from penstock.broker.partitions import LeaderPartition, SegmentVerifier
+from penstock.broker.partitions import FollowerPartition, LeaderPartition, SegmentVerifier
 from penstock.core.model import (
     ApiError,
     CorruptionError,
@@ -144,7 +144,7 @@ class OffsetLookup:
         return check_leader_epoch(partition, leader_epoch)
 
 
-def check_leader_epoch(partition: LeaderPartition, leader_epoch: int) -> ApiError | None:
+def check_leader_epoch(partition: LeaderPartition | FollowerPartition, leader_epoch: int) -> ApiError | None:
     """The error if a client's leader epoch is not the current one."""
     if partition.stopped is not None:
         return partition.stopped

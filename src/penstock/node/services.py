@@ -24,6 +24,7 @@ from penstock.broker.partitions import (
 )
 from penstock.broker.produce import ProduceMetrics, ProduceService
 from penstock.broker.producer_ids import ProducerIdManager
+from penstock.broker.read_replicas import ReadReplicaSelector
 from penstock.broker.replication import ReplicationService
 from penstock.broker.telemetry import TelemetryMetrics, TelemetryService
 from penstock.broker.topics import TopicService
@@ -210,6 +211,7 @@ class NodeServices:
             fetch_service=FetchService(runtime, self.member.lease),
             offset_lookup=OffsetLookup(runtime, self.member.lease),
             quorum=self.member.voters,
+            read_replicas=ReadReplicaSelector(controller, self.partitions, options.node_id, options.static),
             telemetry=TelemetryService(runtime, controller, self.telemetry_metrics),
         )
 

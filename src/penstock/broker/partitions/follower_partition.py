@@ -4,12 +4,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from penstock.broker.partitions.leader_partition import PartitionStopped, Replica, SyncPolicy
+from penstock.broker.partitions.leader_partition import PartitionStopped, Replica, SyncPolicy, Watcher
 from penstock.core.metadata import NO_LEADER_EPOCH
-from penstock.core.model import LeaderEpoch, NodeId, Offset, PenstockError, StorageError
+from penstock.core.model import (
+    ApiError,
+    ErrorKind,
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    PenstockError,
+    StorageError,
+)
 from penstock.core.records import BatchHeader
 from penstock.observability import log as events
-from penstock.runtime import Clock
+from penstock.runtime import Runtime
 from penstock.storage.disk import Disk
 from penstock.storage.log import KeptTail, SegmentDraft
 
@@ -40,6 +48,8 @@ class FollowerPartition:
     Committed records are never truncated, unless an unclean election has taken place since the last
     record here was written; then they go to the quarantine first. In any other case a leader without
     them has lost them, and this log may be the last that has them.
+
+    Consumers may read it up to its high watermark, as they read a `LeaderPartition`.
     """
 
     __slots__ = (
@@ -52,7 +62,10 @@ class FollowerPartition:
         "_on_storage_error",
         "_policy",
         "_sync_requested",
+        "_timers",
         "_unclean_epoch",
+        "_wake_set",
+        "_watchers",
         "leader",
         "leader_epoch",
         "log",
@@ -68,7 +81,7 @@ class FollowerPartition:
         replica: Replica,
         leader: NodeId,
         leader_epoch: LeaderEpoch,
-        clock: Clock,
+        runtime: Runtime,
         offload: Offload,
         unclean_epoch: LeaderEpoch = NO_LEADER_EPOCH,
     ) -> None:
@@ -77,12 +90,16 @@ class FollowerPartition:
         self.log = log = replica.log
         self.leader = leader
         self.leader_epoch = leader_epoch
-        self.stopped = False
+        self.stopped: ApiError | None = None
         # Whether damaged segments have to be filled from other replicas before anything is fetched: a
         # follower that has caught up would join the ISR, and could be elected with a hole in its log.
         self.needs_refill = False
         self.on_synced: Callable[[], None] | None = None
-        self._clock = clock
+        self._clock = runtime.clock
+        self._timers = runtime.timers
+        # Consumers that wait for more; an ordered set, so that a run can be repeated exactly.
+        self._watchers: dict[Watcher, None] = {}
+        self._wake_set = False
         self._offload = offload
         # Of what an unclean election costs: from where to where, and what was kept of it.
         self._kept: tuple[tuple[Offset, Offset], KeptTail] | None = None
@@ -98,6 +115,20 @@ class FollowerPartition:
         log.truncate_to(log.end)
         if self._policy.before_acknowledging:
             self.sync_behind()
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Up to where everything is committed, as far as this follower knows."""
+        return self.log.high_watermark
+
+    @property
+    def has_other_replicas(self) -> bool:
+        return True
+
+    @property
+    def is_established(self) -> bool:
+        """Whether an offset beyond the end is out of range: then the consumer asks the leader."""
+        return True
 
     @property
     def synced(self) -> Offset:
@@ -205,6 +236,25 @@ class FollowerPartition:
         reached = min(offset, log.end)
         if reached > log.high_watermark:
             log.set_high_watermark(reached)
+            if self._watchers:
+                self._wake_soon()
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call `watcher` when the high watermark has moved, and when this role ends."""
+        self._watchers[watcher] = None
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers.pop(watcher, None)
+
+    def _wake_soon(self) -> None:
+        if not self._wake_set:
+            self._wake_set = True
+            self._timers.soon(self._wake)
+
+    def _wake(self) -> None:
+        self._wake_set = False
+        for watcher in list(self._watchers):
+            watcher()
 
     def advance_start(self, offset: Offset) -> None:
         """Take over the leader's log start; uncommitted records stay. Blocks if files are removed."""
@@ -232,14 +282,16 @@ class FollowerPartition:
         self._on_storage_error()
 
     def log_start_moved(self) -> None:
-        """Do nothing: nobody reads from a follower."""
+        """Do nothing: nobody waits for that on a follower."""
 
     def stop(self, reason: str, *, wanted: bool = False) -> None:
         """End this role: follow no more in this leader epoch."""
         if self.stopped:
             return
-        self.stopped = True
+        self.stopped = ApiError(ErrorKind.NOT_LEADER, f"{self.name}: {reason}")
         self.on_synced = None
+        if self._watchers:
+            self._wake_soon()
         tell = events.debug if wanted else events.error
         tell("partition.follower_stopped", partition=str(self.name), reason=reason)
         if not wanted:

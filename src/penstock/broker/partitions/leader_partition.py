@@ -37,6 +37,8 @@ NEVER = 2**63 - 1
 Watcher: TypeAlias = Callable[[], None]
 # A wait for other replicas may last this much longer than its timeout.
 SWEEP_MS = 250
+# Clients read from the replica that they were told for five minutes, unless they are set otherwise.
+READ_ELSEWHERE_NS = 600 * SECOND
 
 
 def release(waiting: deque[Waiter], reached: Offset) -> None:
@@ -216,6 +218,7 @@ class LeaderPartition:
         "_is_sole_replica",
         "_me",
         "_on_storage_error",
+        "_read_elsewhere_until",
         "_sweep",
         "_sync_requested",
         "_syncs",
@@ -261,6 +264,7 @@ class LeaderPartition:
         self._wake_set = False
         self._end_watchers: dict[Watcher, None] = {}
         self._end_set = False
+        self._read_elsewhere_until = Instant(0)
         self._sweep: Timer | None = None
         # Where the logs of followers start, and who waits for them to start further on.
         self.follower_starts: dict[NodeId, Offset] = {}
@@ -405,6 +409,19 @@ class LeaderPartition:
 
     def unwatch_end(self, watcher: Watcher) -> None:
         self._end_watchers.pop(watcher, None)
+
+    @property
+    def is_read_elsewhere(self) -> bool:
+        """Whether consumers were sent to followers: those should not be behind with the high watermark."""
+        until = self._read_elsewhere_until
+        return until > 0 and self._clock.now() < until
+
+    def readers_redirected(self) -> None:
+        """A consumer was told to read from a follower."""
+        is_news = not self.is_read_elsewhere
+        self._read_elsewhere_until = Instant(self._clock.now() + READ_ELSEWHERE_NS)
+        if is_news:
+            self._notify_end_soon()
 
     def synced(self, error: StorageError | None) -> None:
         """A sync of the log has ended. Releases producers; the only place where a sync error shows."""
@@ -564,6 +581,8 @@ class LeaderPartition:
             waiting.popleft()[1](None)
         if self._watchers:
             self._wake_soon()
+        if self._read_elsewhere_until and self.is_read_elsewhere:
+            self._notify_end_soon()
 
     def _wake_soon(self) -> None:
         if not self._wake_set:

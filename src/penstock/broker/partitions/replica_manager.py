@@ -323,7 +323,7 @@ class ReplicaRoles:
         self.take_back(replica, f"broker {state.leader} leads in epoch {state.leader_epoch}")
         needs_refill = self._repair.repair(replica, state)
         followed = FollowerPartition(
-            replica, state.leader, state.leader_epoch, self._runtime.clock, self._offload, state.unclean_epoch
+            replica, state.leader, state.leader_epoch, self._runtime, self._offload, state.unclean_epoch
         )
         followed.needs_refill = needs_refill
         replica.role = followed

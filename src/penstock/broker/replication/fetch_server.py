@@ -315,7 +315,7 @@ class ResponseBuilder:
             return row.answered(*row.verdict), NO_BYTES
         partition = row.partition
         if partition is None or partition.stopped is not None or row.position >= partition.log.end:
-            if partition is not None and partition.stopped is None and row.told_start < partition.log.start:
+            if partition is not None and partition.stopped is None and _is_urgent(row, partition):
                 return row.answered(ReplicaFetchStatus.OK, end=partition.log.end), NO_BYTES
             del session.ready[row]
             return None, NO_BYTES
@@ -386,6 +386,13 @@ class ResponseBuilder:
                 contents.append(NO_BYTES)
             elif row.partition is None or row.told_watermark >= row.position:
                 del session.unsettled[row]
+
+
+def _is_urgent(row: FollowerSessionPartition, partition: LeaderPartition) -> bool:
+    """Whether a follower that has everything should hear at once of what moved without new records."""
+    if row.told_start < partition.log.start:
+        return True
+    return row.told_watermark < partition.isr.high_watermark and partition.is_read_elsewhere
 
 
 def _is_catching_up(session: FollowerSession, row: FollowerSessionPartition) -> bool:

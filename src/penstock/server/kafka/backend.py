@@ -11,6 +11,7 @@ from penstock.broker.list_offsets import OffsetLookup
 from penstock.broker.partitions import ReplicaManager
 from penstock.broker.produce import ProduceService
 from penstock.broker.producer_ids import ProducerIdManager
+from penstock.broker.read_replicas import ReadReplicaSelector
 from penstock.broker.telemetry import TelemetryService
 from penstock.broker.topics import TopicService
 from penstock.broker.transactions.batch_commit import BatchCommitService
@@ -73,6 +74,7 @@ class Backend:
     batch_commit: BatchCommitService
     quorum: QuorumAdmin
     telemetry: TelemetryService
+    read_replicas: ReadReplicaSelector
 
 
 class KafkaMetrics(Metrics):

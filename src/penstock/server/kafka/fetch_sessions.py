@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
-from penstock.broker.fetch import FetchedPartition
+from penstock.broker.fetch import NO_REPLICA, FetchedPartition
 from penstock.core.model import SECOND, Instant
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
@@ -60,8 +60,9 @@ class FetchSessionPartition:
         """Whether an incremental response must include it; remembers what it says."""
         state = (found.high_watermark, found.last_stable_offset, found.log_start)
         news = found.error is not None or found.records is not None or state != self.last_sent
-        # An error is repeated until it is over.
-        self.last_sent = state if found.error is None else None
+        news = news or found.read_replica != NO_REPLICA
+        # An error is repeated until it is over, and so is a replica to read from.
+        self.last_sent = state if found.error is None and found.read_replica == NO_REPLICA else None
         return news
 
 

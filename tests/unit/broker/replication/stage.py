@@ -293,4 +293,4 @@ def values_of(log: PartitionLog) -> list[str]:
 
 def _registration(node_id: NodeId, host: str) -> Command:
     listeners = (BrokerEndpoint("PLAINTEXT", host, 9092), BrokerEndpoint("PEER", host, PORT))
-    return replace(registration(node_id, fenced=True), listeners=listeners)
+    return replace(registration(node_id, fenced=True), listeners=listeners, rack=f"rack-{node_id}")

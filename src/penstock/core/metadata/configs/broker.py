@@ -28,6 +28,9 @@ from penstock.core.metadata.configs.topic import (
 )
 
 BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
+# Kafka's names of the classes; the second is what Kafka does without a value.
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 PARTITIONS_MAX = 100_000
 LIST, PASSWORD = ConfigType.LIST, ConfigType.PASSWORD
 _OPEN = "authentication is not available yet"
@@ -397,6 +400,13 @@ NETWORK = (
 REPLICATION = (
     ConfigDefinition(
         "replica.lag.time.max.ms", LONG, "30000", "Lag after which a replica leaves the ISR.", at_least(1)
+    ),
+    _shared(
+        "replica.selector.class",
+        STRING,
+        RACK_AWARE_SELECTOR,
+        "Which replica serves consumers that name their rack: one in that rack, or the leader.",
+        one_of(RACK_AWARE_SELECTOR, LEADER_SELECTOR),
     ),
     _number("replica.fetch.max.bytes", 1 << 20, "Bytes of one partition in one fetch between brokers.", 0),
     ConfigDefinition(

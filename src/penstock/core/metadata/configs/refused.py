@@ -81,7 +81,6 @@ _BROKER = {
     "transaction.remove.expired.transaction.cleanup.interval.ms",
     "the transaction topic has the segment size of other topics": "transaction.state.log.segment.bytes",
     "two-phase commit (KIP-939) is not available": "transaction.two.phase.commit.enable",
-    "replicas other than the leader do not serve consumers so far": "replica.selector.class",
     _NO_SHARE_GROUPS: "group.share.assignment.interval.ms group.share.assignors "
     "group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms "
     "group.share.max.delivery.count.limit group.share.max.partition.max.record.locks "

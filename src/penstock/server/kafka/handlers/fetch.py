@@ -3,7 +3,15 @@
 from collections.abc import Hashable, Sequence
 from functools import partial
 
-from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
+from penstock.broker.fetch import (
+    NO_REPLICA,
+    READABLE,
+    FetchedPartition,
+    FetchLimits,
+    FetchPartition,
+    ReadablePartition,
+    ReadReplica,
+)
 from penstock.broker.partitions import LeaderPartition
 from penstock.core.model import ApiError, ErrorKind, Offset, TopicId
 from penstock.core.protocol import ErrorCode, response_pieces
@@ -27,7 +35,8 @@ from penstock.server.kafka.fetch_sessions import (
     FetchSessionError,
     FetchSessionPartition,
 )
-from penstock.server.kafka.partition_lookup import LeaderHints, partition_of
+from penstock.server.kafka.node_addresses import named_broker
+from penstock.server.kafka.partition_lookup import NOT_HERE, LeaderHints, partition_of
 from penstock.server.kafka.request import Request
 from penstock.server.kafka.response_template import MARKS, ResponseTemplates, Template
 from penstock.server.kafka.router import routes
@@ -56,16 +65,19 @@ def fetch(  # noqa: C901 - the hot path, straight on purpose
     wanted: list[FetchPartition] = []
     led = call.backend.partitions.led_by_name
     served_offsets = call.connection.served_offsets
+    rack = request.rack_id
     for target in context.targets:
         name: str | None = target.topic
         if target.by_id:
             name = call.backend.controller.image.topic_name(TopicId(target.topic_id))
-        partition: LeaderPartition | ApiError | None = UNKNOWN_ID
+        partition: ReadablePartition | ReadReplica | ApiError | None = UNKNOWN_ID
         if name is not None:
             partition = led.get((name, target.partition))
             if partition is None or call.authorizer is not None:
                 partition = partition_of(call, name, target.partition, AclOperation.READ)
-            if served_offsets and isinstance(partition, LeaderPartition):
+            if rack:
+                partition = _nearest(call, partition, name, target, rack)
+            if served_offsets and isinstance(partition, READABLE):
                 served = served_offsets.get(partition.name)
                 # A client that was sent records asks for the same once more: some do so when a CRC is wrong.
                 # There are harmless reasons, too, so not every time: now, and after 2, 4, 8 … more.
@@ -86,14 +98,36 @@ def fetch(  # noqa: C901 - the hot path, straight on purpose
         call.on_abandoned(waiting.cancel)
 
 
+def _nearest(
+    call: Request,
+    partition: LeaderPartition | ApiError,
+    topic: str,
+    target: FetchSessionPartition,
+    rack: str,
+) -> ReadablePartition | ReadReplica | ApiError:
+    """Where a consumer in this rack reads the partition: here, also if another node leads, or elsewhere."""
+    replicas = call.backend.read_replicas
+    if isinstance(partition, LeaderPartition):
+        node = replicas.nearest(partition, target.offset, rack)
+        return partition if node is None or named_broker(call, node) is None else ReadReplica(partition, node)
+    followed = replicas.followed(topic, target.partition) if partition is NOT_HERE else None
+    return partition if followed is None else followed
+
+
 def _respond(  # noqa: C901 - the hot path, straight on purpose
     call: Request, context: FetchContext, wanted: Sequence[FetchPartition], found: list[FetchedPartition]
 ) -> None:
     if not call.connection.is_open:
         return
     if len(found) == 1 and context.session_id == NO_SESSION and call.authorizer is None:
-        error, high_watermark, last_stable, log_start, file_range, aborted = found[0]
-        if error is None and file_range is None and aborted is None and call.version >= LOG_START_SINCE:
+        error, high_watermark, last_stable, log_start, file_range, aborted, replica = found[0]
+        if (
+            error is None
+            and file_range is None
+            and aborted is None
+            and replica == NO_REPLICA
+            and call.version >= LOG_START_SINCE
+        ):
             # A consumer that has read everything.
             target = context.targets[0]
             # Not by both: hashing an id is a Python call.
@@ -131,6 +165,7 @@ def _respond(  # noqa: C901 - the hot path, straight on purpose
                 last_stable_offset=part.last_stable_offset,
                 log_start_offset=part.log_start,
                 current_leader=leader,
+                preferred_read_replica=part.read_replica,
                 aborted_transactions=None if part.aborted is None else _aborted(part.aborted),
                 records=NO_RECORDS if records is None else records,
             )

@@ -1,10 +1,13 @@
 """Fetch as a client sees it, sessions included."""
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 
-from penstock.core.model import SECOND
+from penstock.core.metadata import BrokerEndpoint, CreateTopic
+from penstock.core.metadata.commands import ReplicaAssignment
+from penstock.core.model import SECOND, NodeId, Offset, PartitionIndex, TopicId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
@@ -63,6 +66,7 @@ def fetch(
     *,
     forget: tuple[int, ...] = (),
     max_wait_ms: int = 0,
+    rack: str = "",
 ) -> FetchRequest:
     """A fetch of partitions of the topic; the session is its id and epoch."""
     parts = tuple(
@@ -79,6 +83,7 @@ def fetch(
         forgotten_topics_data=(FetchRequestForgottenTopic(topic="orders", partitions=forget),)
         if forget
         else (),
+        rack_id=rack,
     )
 
 
@@ -251,3 +256,46 @@ def test_a_client_that_asks_for_the_same_again_gets_it_verified(stage: "Stage", 
 
     assert rows(again) == {0: (0, 3, 1)}
     assert rows(behind) == {0: (ErrorCode.CORRUPT_MESSAGE, 3, 0)}
+
+
+def followed_by_broker_2(stage: "Stage", client: "Client") -> None:
+    """Partition 0 has a replica in rack-2, which has fetched everything."""
+    stage.add_broker(2, BrokerEndpoint("PLAINTEXT", "other", 9092))
+    broker = stage.backend.controller.image.broker(2)
+    assert broker is not None
+    placed = (ReplicaAssignment(PartitionIndex(0), (NodeId(1), NodeId(2))),)
+    stage.submit(CreateTopic("orders", TopicId(UUID(int=9)), assignments=placed))
+    partition = stage.backend.partitions.find("orders", 0)
+    assert partition is not None
+    partition.follower_fetched(NodeId(2), broker.epoch, Offset(0), Offset(0))
+
+
+def test_a_consumer_is_told_once_per_fetch_to_read_in_its_rack(stage: "Stage") -> None:
+    client = stage.client()
+    followed_by_broker_2(stage, client)
+
+    first = ask(client, fetch({0: 0}, (0, 0), max_wait_ms=500, rack="rack-2"))
+    again = ask(client, fetch({}, (first.session_id, 1), max_wait_ms=500, rack="rack-2"))
+
+    for answer in (first, again):
+        (row,) = answer.responses[0].partitions
+        assert (row.error_code, row.preferred_read_replica, batches_in(row)) == (0, 2, 0)
+
+
+@pytest.mark.parametrize("rack", ["", "rack-3"])
+def test_a_consumer_elsewhere_reads_from_the_leader(stage: "Stage", rack: str) -> None:
+    client = stage.client()
+    followed_by_broker_2(stage, client)
+
+    (row,) = ask(client, fetch({0: 0}, rack=rack)).responses[0].partitions
+
+    assert (row.error_code, row.preferred_read_replica) == (0, -1)
+
+
+def test_a_consumer_is_not_sent_where_it_cannot_get(stage: "Stage") -> None:
+    client = stage.client(listener="INTERNAL")
+    followed_by_broker_2(stage, client)
+
+    (row,) = ask(client, fetch({0: 0}, rack="rack-2")).responses[0].partitions
+
+    assert (row.error_code, row.preferred_read_replica) == (0, -1)
