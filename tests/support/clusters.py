@@ -55,7 +55,8 @@ class ClusterProcesses:
     def settings_of(self, number: int) -> list[str]:
         """Who a node is, and where."""
         doors = [f"listen.{door}={self.listener(number, door)}" for door in PORTS]
-        return [f"node.id={number}", f"cluster.voters={self.voters}", *doors]
+        who = [f"node.id={number}", f"node.rack=rack-{number}", f"cluster.voters={self.voters}"]
+        return [*who, *doors]
 
     def listener(self, number: int, door: str) -> Address:
         """Where a node listens, or would if it ran."""
