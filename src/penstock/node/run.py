@@ -49,16 +49,17 @@ def run_node(
     options: NodeOptions,
     ready: Callable[[NodeAddresses], None] | None = None,
     run: Callable[[NodeProgram, NodeIdentity], BaseException | None] = run,
+    disk_at: Callable[[str], PosixDisk] = PosixDisk,
 ) -> int:
     """Start a node, call `ready` with its addresses, and return 0 when it was stopped.
 
-    `run` has the loop; by default the node has the whole process, and a signal stops it. Whatever prevents
-    the start, or ends the node against its will, is raised: a PenstockError is for the operator and fits on
-    one line; anything else is a bug.
+    `run` has the loop; by default the node has the whole process, and a signal stops it. `disk_at` opens
+    the data directory. Whatever prevents the start, or ends the node against its will, is raised: a
+    PenstockError is for the operator and fits on one line; anything else is a bug.
     """
     _check(options)
     made = _first_missing(os.path.abspath(options.data_dir))
-    storage = open_storage(options)
+    storage = open_storage(options, disk_at)
     program: NodeProgram | None = None
     try:
         reserved = reserve(options)
@@ -81,16 +82,16 @@ def _identity(options: NodeOptions, directory: DataDirectory) -> NodeIdentity:
     return NodeIdentity(directory.cluster_id or NO_CLUSTER, options.node_id, directory.directory_id)
 
 
-def open_storage(options: NodeOptions) -> NodeStorage:
+def open_storage(options: NodeOptions, disk_at: Callable[[str], PosixDisk] = PosixDisk) -> NodeStorage:
     """Lock the data directory, creating it if needed; raises DataDirectoryUnusable."""
-    disk = PosixDisk(options.data_dir)
+    disk = disk_at(options.data_dir)
     made = _first_missing(disk.root)
     try:
         directory = DataDirectory.open(disk, UUID(bytes=os.urandom(16), version=4))
     except DiskFailed as error:
         _remove(made)
         raise DataDirectoryUnusable(disk.root, error.errno) from error
-    return NodeStorage(disk, PosixDisk(options.data_dir), directory)
+    return NodeStorage(disk, disk_at(options.data_dir), directory)
 
 
 def _first_missing(path: str) -> str | None:

@@ -36,8 +36,8 @@ from penstock.runtime.executors import ExecutorOptions, NodeExecutor
 from penstock.runtime.peer_handshake import Admit, Hello
 from penstock.runtime.peer_link import LinkPoller, PeerOptions
 from penstock.runtime.peer_transport import SocketTransport
-from penstock.runtime.port import Callback, NodeIdentity, Program, Runtime, Service
-from penstock.runtime.sync_helper import LoopSync, SupervisedSync, SyncHelper
+from penstock.runtime.port import Callback, DiskSync, NodeIdentity, Program, Runtime, Service
+from penstock.runtime.sync_helper import InlineSync, LoopSync, SupervisedSync, SyncHelper
 from penstock.runtime.timers import LoopSockets, LoopTimers
 
 # Containers created and not yet freed before the youngest generation is scanned; then how many
@@ -243,11 +243,15 @@ def _traceback_of(failure: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:
-    """The options of the production runtime. `admit` checks peers' hellos; by default, same cluster."""
+    """The options of the production runtime. `admit` checks peers' hellos; by default, same cluster.
+
+    Without `sync_helper` files are synced on the loop: for disks on which that does nothing.
+    """
 
     peers: PeerOptions = field(default_factory=PeerOptions)
     lanes: ExecutorOptions = field(default_factory=ExecutorOptions)
     admit: Admit | None = None
+    sync_helper: bool = True
 
 
 def read_boot_id() -> str:
@@ -276,11 +280,15 @@ def open_runtime(
     supervisor.own(timers.close)
     lanes = NodeExecutor(loop, supervisor.deliver, options.lanes)
     supervisor.own(lanes.close)
-    helper = SyncHelper.start(loop, supervisor.fail)
-    supervisor.own(helper.close)
+    sync: DiskSync
+    if options.sync_helper:
+        helper = SyncHelper.start(loop, supervisor.fail)
+        supervisor.own(helper.close)
+        sync = SupervisedSync(loop, helper, LoopSync(sockets, clock, wiring.links), supervisor.deliver)
+    else:
+        sync = InlineSync(lambda done: loop.call_soon(supervisor.deliver, done))
     transport = SocketTransport(wiring, timers, lanes)
     supervisor.own(transport.close)
-    sync = SupervisedSync(loop, helper, LoopSync(sockets, clock, wiring.links), supervisor.deliver)
     return Runtime(clock, timers, transport, sync, lanes, MachineEntropy(), read_boot_id())
 
 

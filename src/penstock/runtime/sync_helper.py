@@ -20,7 +20,7 @@ disk. The owner is notified, and the node ends.
 The helper costs four switches between processes, as much CPU as a small sync itself. A lone
 writer's round is therefore synced on the loop, by `LoopSync`, while that is quick and nobody waits.
 
-`InlineSync` is for tests and small tools: it blocks.
+`InlineSync` is for tests, small tools and disks on which a sync does nothing: it blocks.
 
 The helper must be scheduled at once, also beside a saturated loop (`prefer`). Measured on two busy
 cores: as a session of its own (which the kernel's autogroup schedules as a group of its own) a sync

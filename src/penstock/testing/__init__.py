@@ -6,11 +6,13 @@
     brokers        broker() and what it yields: one node, or several that are a cluster
     embedded       a node on a thread of this process
     child          a node in a process of its own, which can be killed and started again
+    fork_server    the process that has imported a node, and from which those processes are forked
+    unsynced_disk  the disk of both, on which nothing is synced
     scratch        the directory for their data, which is removed even if this process is killed
     pytest_plugin  the fixtures penstock_broker and penstock_topic
 
-It is the production node with the settings of `TEST_SETTINGS`, which leave out what makes a test slow
-(syncs, waits for more members of a group). A node on a thread starts faster and shows up in a debugger,
+It is the production node on a disk that syncs nothing, with the settings of `TEST_SETTINGS`, which leave out
+other waits of a test (for more members of a group). A node on a thread starts faster and shows up in a debugger,
 but shares the GIL with the test; one in a process of its own does not, and a test can kill it.
 
 Nothing stays behind: threads, processes, sockets, files, signal handlers, the settings of the garbage

@@ -4,68 +4,52 @@ import json
 import os
 import select
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-import penstock
+from penstock.testing.fork_server import FORK_SERVER
 from penstock.testing.nodes import START_SECONDS, STOP_SECONDS, NodeEndpoints, NodeFailed, NodeNotStarted
 
-# Nothing is ever written to its stdin, which ends when we do: then it kills itself. (A death signal of the
-# kernel would be for the end of the thread that started it, which need not be the end of the test.) What
-# it imports it must find where we found it, also if pytest has changed the path.
-_LAUNCH = """\
-import os, sys, threading
-threading.Thread(target=lambda: (os.read(0, 1), os.kill(os.getpid(), 9)), daemon=True).start()
-sys.path.append(sys.argv[1])
-from penstock.cli import main
-sys.exit(main(sys.argv[2:]))
-"""
 HELPERS_SECONDS = 5.0
 LOOK_SECONDS = 0.005
-_PACKAGES = str(Path(penstock.__file__).parent.parent)
 
 
 class ChildNode:
-    """A process that runs `penstock up`; `events` is where its log goes."""
+    """A process that runs one node; `events` is where its log goes."""
 
     def __init__(self, events: Path) -> None:
         self._events = events
-        self._process: subprocess.Popen[bytes] | None = None
-        # The exit code of a node that ended before anybody asked it to.
-        self._failed: int | None = None
+        self._pid = 0
+        self._pidfd: int | None = None
+        # Our end of its stdin, which tells it that we are alive, and of its stdout.
+        self._pipes: tuple[int, int] = (-1, -1)
+        self._has_failed = False
 
     def launch(self, settings: Mapping[str, str]) -> None:
-        assignments = [word for key, text in settings.items() for word in ("--set", f"{key}={text}")]
-        self._failed = None
-        # Of the environment it takes only what is no setting, and no penstock.yaml of the working directory.
-        environment = {name: text for name, text in os.environ.items() if not name.startswith("PENSTOCK_")}
-        with self._events.open("ab") as stderr:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _LAUNCH, _PACKAGES, "up", "--json", *assignments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                cwd=self._events.parent,
-                env=environment,
-                # A Ctrl-C is for the test, which stops the node when it ends.
-                start_new_session=True,
-            )
+        assert self._pidfd is None
+        self._has_failed = False
+        stdin, alive = os.pipe()
+        said, stdout = os.pipe()
+        self._pipes = alive, said
+        stderr = os.open(self._events, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            self._pid, self._pidfd = FORK_SERVER.start(settings, (stdin, stdout, stderr))
+        finally:
+            for stream in (stdin, stdout, stderr):
+                os.close(stream)
+            if self._pidfd is None:
+                self._close_pipes()
 
     def await_ready(self) -> NodeEndpoints:
-        process = self._process
-        assert process is not None
-        assert process.stdout is not None
-        if not select.select([process.stdout], [], [], START_SECONDS)[0]:
+        _, said = self._pipes
+        if not _is_readable(said, START_SECONDS):
             raise NodeNotStarted(f"the node was not ready within {START_SECONDS} s: {self._last_words()}")
         # One line, in one write.
-        line = process.stdout.readline()
+        line = os.read(said, select.PIPE_BUF)
         if not line.endswith(b"\n"):
             raise NodeNotStarted(f"the node did not start: {self._last_words()}")
-        ready = json.loads(line)
-        return NodeEndpoints(ready["kafka"], ready["http"])
+        return NodeEndpoints(*json.loads(line))
 
     def stop(self) -> None:
         self._signal(signal.SIGTERM)
@@ -79,31 +63,38 @@ class ChildNode:
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            self._failed = self._process.poll()
-            self._process.send_signal(number)
+        if self._pidfd is not None:
+            self._has_failed = _is_readable(self._pidfd, 0)
+            if not self._has_failed:
+                signal.pidfd_send_signal(self._pidfd, number)
 
     def await_end(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
+        pidfd, self._pidfd = self._pidfd, None
+        if pidfd is None:
             return
         try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise NodeFailed(f"the node did not stop within {STOP_SECONDS} s") from None
+            if not _is_readable(pidfd, STOP_SECONDS):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                raise NodeFailed(f"the node did not stop within {STOP_SECONDS} s")
         finally:
-            for pipe in (process.stdin, process.stdout):
-                assert pipe is not None
-                pipe.close()
-            _await_session_end(process.pid)
-        if self._failed is not None:
-            raise NodeFailed(f"the node ended with {self._failed}: {self._last_words()}")
+            os.close(pidfd)
+            self._close_pipes()
+            _await_session_end(self._pid)
+        if self._has_failed:
+            raise NodeFailed(f"the node ended: {self._last_words()}")
+
+    def _close_pipes(self) -> None:
+        for pipe in self._pipes:
+            os.close(pipe)
+        self._pipes = (-1, -1)
 
     def _last_words(self) -> str:
         lines = self._events.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
+
+
+def _is_readable(descriptor: int, seconds: float) -> bool:
+    return bool(select.select([descriptor], [], [], seconds)[0])
 
 
 def _await_session_end(session: int) -> None:

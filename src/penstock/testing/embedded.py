@@ -10,8 +10,29 @@ from penstock.config import ConfigError, assemble, not_available
 from penstock.config.environment import RawSetting
 from penstock.node import NodeAddresses, NodeOptions, options_from, run_node
 from penstock.runtime import Address, Callback
-from penstock.runtime.loop import run_embedded
+from penstock.runtime.loop import RuntimeOptions, run_embedded
 from penstock.testing.nodes import START_SECONDS, STOP_SECONDS, NodeEndpoints, NodeFailed, NodeNotStarted
+from penstock.testing.unsynced_disk import UnsyncedDisk
+
+# Nothing is synced, so nothing is needed that syncs.
+UNSYNCED = RuntimeOptions(sync_helper=False)
+
+
+def node_options(settings: Mapping[str, str]) -> NodeOptions:
+    """The node that these settings describe; neither a file nor the environment adds to them."""
+    config = assemble(RawSetting(key, text, "settings") for key, text in settings.items()).config
+    if problems := not_available(config):
+        raise ConfigError(problems)
+    return options_from(config)
+
+
+def endpoints(addresses: NodeAddresses) -> NodeEndpoints:
+    assert addresses.http is not None
+    return NodeEndpoints(_shown(next(iter(addresses.kafka.values()))), _shown(addresses.http))
+
+
+def _shown(address: Address) -> str:
+    return f"{address.host}:{address.port}"
 
 
 class EmbeddedNode:
@@ -24,11 +45,7 @@ class EmbeddedNode:
         self._failure: BaseException | None = None
 
     def launch(self, settings: Mapping[str, str]) -> None:
-        # Neither a file nor the environment: a test gets the same broker wherever it runs.
-        config = assemble(RawSetting(key, text, "settings") for key, text in settings.items()).config
-        if problems := not_available(config):
-            raise ConfigError(problems)
-        options = options_from(config)
+        options = node_options(settings)
         self._ready, self._failure, self._stop = Future(), None, None
         # Should nobody stop it, it does not keep the process from ending.
         name = f"penstock-node-{options.node_id}"
@@ -37,11 +54,9 @@ class EmbeddedNode:
 
     def await_ready(self) -> NodeEndpoints:
         try:
-            found = self._ready.result(START_SECONDS)
+            return endpoints(self._ready.result(START_SECONDS))
         except TimeoutError:
             raise NodeNotStarted(f"the node was not ready within {START_SECONDS} s") from None
-        assert found.http is not None
-        return NodeEndpoints(_shown(next(iter(found.kafka.values()))), _shown(found.http))
 
     def stop(self) -> None:
         self.discard()
@@ -70,8 +85,9 @@ class EmbeddedNode:
 
     def _run(self, options: NodeOptions) -> None:
         failure: BaseException = NodeNotStarted("the node was stopped before it was ready")
+        run = partial(run_embedded, starting=self._starting, options=UNSYNCED)
         try:
-            run_node(options, self._ready.set_result, partial(run_embedded, starting=self._starting))
+            run_node(options, self._ready.set_result, run, UnsyncedDisk)
         except BaseException as raised:
             failure = raised
             if self._ready.done():
@@ -81,7 +97,3 @@ class EmbeddedNode:
 
     def _starting(self, stop: Callback) -> None:
         self._stop = stop
-
-
-def _shown(address: Address) -> str:
-    return f"{address.host}:{address.port}"

@@ -17,6 +17,7 @@ from penstock.config import ConfigError
 from penstock.core.model import PenstockError
 from penstock.testing import Broker, broker
 from penstock.testing.brokers import TopicNotCreated
+from penstock.testing.fork_server import FORK_SERVER, ForkServer
 from penstock.testing.nodes import NodeFailed
 
 SECONDS = 30
@@ -55,8 +56,9 @@ def nothing_left(directory: Path) -> Iterator[None]:
     """Threads, children, files, open descriptors, signal handlers and the collector are as before."""
 
     def observed() -> dict[str, object]:
-        # What a node was made of is freed by then.
+        # What a node was made of is freed by then. The fork server would end by itself.
         gc.collect()
+        FORK_SERVER.close()
         return {
             "threads": sorted(thread.name for thread in threading.enumerate()),
             "children": sorted(_children()),
@@ -77,14 +79,14 @@ def _descriptors() -> Iterator[str]:
             yield os.readlink(f"/proc/self/fd/{name}")
 
 
-def _children() -> Iterator[int]:
+def _children(parent: int | None = None) -> Iterator[int]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 fields = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
-            if int(fields[1]) == os.getpid():
+            if int(fields[1]) == (parent or os.getpid()):
                 yield int(name)
 
 
@@ -130,13 +132,11 @@ def test_a_node_that_cannot_start_says_why_and_leaves_nothing_behind(tmp_path: P
 
 
 def test_a_node_that_died_is_an_error_at_the_end_of_the_test(tmp_path: Path) -> None:
-    def kill_node() -> None:
-        (pid,) = (pid for pid in _running_with("from penstock.cli import") if int(pid) in _children())
-        os.kill(int(pid), signal.SIGKILL)
-        os.waitid(os.P_PID, int(pid), os.WEXITED | os.WNOWAIT)
-
-    with pytest.raises(NodeFailed, match="ended"), broker(in_process=False, directory=str(tmp_path)):
-        kill_node()
+    failed = pytest.raises(NodeFailed, match="ended")
+    with failed, broker(in_process=False, directory=str(tmp_path)):
+        (node,) = (pid for server in _children() for pid in _children(server))
+        os.kill(node, signal.SIGKILL)
+        _await(lambda: not Path(f"/proc/{node}").exists())
 
     assert list(tmp_path.iterdir()) == []
 
@@ -177,21 +177,40 @@ def test_nothing_outlives_a_test_that_is_killed(tmp_path: Path, in_process: bool
         assert killed.stdout is not None
         killed.stdout.readline()
         (data,) = tmp_path.iterdir()
-        assert _running_with(str(data))
+        descendants = [*_children(killed.pid)]
+        descendants += [pid for child in descendants for pid in _children(child)]
+        assert len(descendants) == (1 if in_process else 3)
 
         killed.kill()
 
-    _await(lambda: not _running_with(str(data)) and not data.exists())
+    _await(lambda: not data.exists() and not any(_is_alive(pid) for pid in descendants))
 
 
-def _running_with(text: str) -> list[str]:
-    """Processes that have `text` in their arguments."""
-    found = []
-    for name in os.listdir("/proc"):
-        with suppress(OSError):
-            if name.isdigit() and text.encode() in Path("/proc", name, "cmdline").read_bytes():
-                found.append(name)
-    return found
+def test_the_fork_server_ends_when_nobody_needs_it(tmp_path: Path) -> None:
+    server = ForkServer(linger_seconds=0.1)
+    streams = [os.open(os.devnull, os.O_RDWR) for _ in range(3)]
+
+    try:
+        # Its stdin ends at once, and so does the node.
+        _, pidfd = server.start({}, streams)
+        (child,) = (pid for pid in _children() if "fork_server" in Path(f"/proc/{pid}/cmdline").read_text())
+        os.close(pidfd)
+        _await(lambda: not _is_alive(child))
+
+        # The next start makes a new one.
+        _, pidfd = server.start({}, streams)
+        os.close(pidfd)
+    finally:
+        server.close()
+        for stream in streams:
+            os.close(stream)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
 
 
 def _await(holds: Callable[[], bool]) -> None:

@@ -398,6 +398,8 @@ class PosixDisk:
     to its user, also when the file is renamed or removed in between.
     """
 
+    file_type: type[PosixFile] = PosixFile
+
     def __init__(self, root: str, *, readers_open_max: int = READERS_OPEN_MAX) -> None:
         self._root = os.path.abspath(root)
         self._descriptors = DescriptorPool(readers_open_max)
@@ -419,7 +421,7 @@ class PosixDisk:
         if exclusive:
             flags |= os.O_EXCL
         with translated("open", path):
-            return PosixFile(path, os.open(self._absolute(path), flags, 0o644))
+            return self.file_type(path, os.open(self._absolute(path), flags, 0o644))
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(self._absolute(path))
