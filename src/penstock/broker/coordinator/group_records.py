@@ -10,11 +10,11 @@ A `TransactionalOffsetCommitted` is the record of its position in a transactiona
 a `TransactionEnded` is no record but a marker.
 
 The bytes are those of Kafka's own classes, the topic id being a tagged field that older
-readers of version 4 skip. All older versions are read. This module is the `RecordCodec` of groups.
+readers of version 4 skip. All older versions are read. This module is the `RecordCodec` of groups;
+the facts of consumer groups are in `consumer_records`.
 """
 
-from typing import assert_never
-
+from penstock.broker.coordinator.consumer_records import decode_consumer, encode_consumer
 from penstock.core.groups import (
     Fact,
     GroupDeleted,
@@ -73,7 +73,7 @@ def encode(fact: Fact) -> tuple[bytes, bytes | None]:
         case TransactionEnded():
             raise AssertionError("a marker is a control batch, written by its leader")
         case _:
-            assert_never(fact)
+            return encode_consumer(fact)
 
 
 def decode(key: bytes | None, value: bytes | None) -> Fact | None:
@@ -97,7 +97,7 @@ def decode(key: bytes | None, value: bytes | None) -> Fact | None:
                 return OffsetDeleted(decoded.group, partition)
             return _offset_of(decoded.group, partition, value)
         case _:
-            return None
+            return decode_consumer(decoded, value)
 
 
 class TransactionalOffsets:

@@ -11,7 +11,7 @@ is up to the coordinator runtime; this module has what is specific to groups.
 Offsets inside transactions are records of transactional batches, which markers commit or abort. Their
 commits come through `broker.transactions.offset_commits`.
 
-Left out: the KIP-848 and share protocols.
+Left out: the share protocol.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,10 +30,13 @@ from penstock.broker.coordinator.group_metrics import (
     LagReader,
     LogLookup,
 )
+from penstock.broker.coordinator.group_topics import GroupTimeouts, GroupTopics
 from penstock.broker.coordinator.runtime import Coordinator, CoordinatorOptions, CoordinatorSpec
 from penstock.broker.partitions import LeaderPartition
 from penstock.core.groups import (
     Command,
+    ConsumerGroupOptions,
+    DescribeConsumerGroup,
     DescribeGroup,
     Fact,
     FetchOffsets,
@@ -46,6 +49,7 @@ from penstock.core.groups import (
     ListGroups,
     OffsetCommitted,
     OffsetDeleted,
+    ReloadTopics,
     Reply,
 )
 from penstock.core.metadata import OFFSETS_TOPIC, MetadataImage, broker_setting
@@ -69,6 +73,8 @@ class GroupServiceOptions:
 
     machine: GroupOptions = field(default_factory=GroupOptions)
     coordinator: CoordinatorOptions = field(default_factory=CoordinatorOptions)
+    # Where the timeouts in `machine` come from, if they follow the metadata.
+    timeouts: GroupTimeouts | None = None
 
 
 def options_of_node(
@@ -81,6 +87,9 @@ def options_of_node(
         assert isinstance(value, int), key
         return value
 
+    assignors = broker_setting(image, "group.consumer.assignors", node_id, static)
+    assert isinstance(assignors, tuple)
+    timeouts = GroupTimeouts(node_id, image, static)
     return GroupServiceOptions(
         GroupOptions(
             session_timeout_ms_min=number("group.min.session.timeout.ms"),
@@ -90,8 +99,14 @@ def options_of_node(
             offset_metadata_chars_max=number("offset.metadata.max.bytes"),
             offsets_retention_ms=number("offsets.retention.minutes") * _MS_PER_MINUTE,
             offsets_retention_check_interval_ms=number("offsets.retention.check.interval.ms"),
+            consumer=ConsumerGroupOptions(
+                members_max=number("group.consumer.max.size"),
+                assignors=assignors,
+                timeouts=timeouts,
+            ),
         ),
         CoordinatorOptions(commit_timeout_ms=number("offsets.commit.timeout.ms")),
+        timeouts,
     )
 
 
@@ -119,13 +134,18 @@ class GroupService:
         self._entropy = runtime.entropy
         self.consumption = ConsumptionTracker(self.metrics)
         self._lags = LagReader(partitions, runtime.clock)
+        self._topics = GroupTopics()
+        self._timeouts = options.timeouts
         spec: CoordinatorSpec[GroupCoordinator, Command, Fact] = CoordinatorSpec(
             OFFSETS_TOPIC,
-            lambda: GroupCoordinator(options.machine),
+            lambda: GroupCoordinator(options.machine, self._topics),
             group_records,
             GroupMetricsRecorder(self.metrics, self._lags, self.consumption),
-            (Heartbeat, FetchOffsets, DescribeGroup, ListGroups, ForgetTopic),
-            (ForgetTopic,),
+            (
+                *(Heartbeat, FetchOffsets, DescribeGroup, DescribeConsumerGroup, ListGroups),
+                *(ForgetTopic, ReloadTopics),
+            ),
+            (ForgetTopic, ReloadTopics),
             self._stale_positions,
             group_records.TransactionalOffsets(),
         )
@@ -140,7 +160,7 @@ class GroupService:
 
     def submit(self, command: Command) -> None:
         """Serve a command that names one group; its callback gets the reply, perhaps at once."""
-        assert not isinstance(command, ListGroups | ForgetTopic), "these are not about one group"
+        assert not isinstance(command, ListGroups | ForgetTopic | ReloadTopics), "not about one group"
         if len(command.group_id) > GROUP_ID_CHARS_MAX:
             command.on_reply(TOO_LONG)
             return
@@ -203,7 +223,13 @@ class GroupService:
     def on_metadata(self, image: MetadataImage) -> None:
         """Take over and give up coordinators as the cluster's metadata says."""
         before, self._image = self._image, image
+        if self._timeouts is not None:
+            self._timeouts.on_metadata(image)
+        changed = self._topics.on_metadata(image)
         self._coordinators.on_metadata(image)
+        if changed:
+            for coordinator in self._coordinators:
+                coordinator.submit(ReloadTopics(on_reply=lambda _: None, topics=changed))
         for topic_id in before.topics.keys_missing_in(image.topics):
             gone = before.topic_by_id(topic_id)
             assert gone is not None

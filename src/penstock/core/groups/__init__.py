@@ -10,9 +10,16 @@ one namespace and a group has one type:
     outcome                      the result of one step, options and deadlines
     classic_group, rebalance     one classic group, and its way from generation to generation
     classic_protocol             who takes part: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
+    consumer_group               one consumer group (KIP-848), and a member's way to its target
+    consumer_protocol            ConsumerGroupHeartbeat, sessions, new topics
+    consumer_facts               what is stored of consumer groups
+    assignors                    uniform and range: who shall read what
+    partition_sets               sets of partitions by topic id
+    cluster_topics               what is known of topics: ids, partitions, racks
+    group_lookup                 groups of either type
     offsets                      committed offsets: commit, fetch, delete, expire
 
-KIP-848 consumers and share groups will stand beside the classic ones.
+Share groups will stand beside them.
 
 **Durable and volatile.** Kafka's group protocol keeps most of its state in the coordinator's
 memory: parked requests, sessions, ids given out, a join phase under way. Only two things are
@@ -22,6 +29,7 @@ committed offsets. The machine is built the same way:
     GroupImage      the last fact of every key. Only `apply` changes it; total, deterministic,
                     and all that a failover brings back
     ClassicGroups   live groups: made from the image and moved by commands and time
+    ConsumerGroups  the same of consumer groups, of which all but sessions is stored
 
 So `decide` and `expire` move the live groups at once, but nothing durable. That is safe under
 the rule of the coordinator runtime. Facts are applied as soon as they are appended, before
@@ -44,11 +52,12 @@ Where we differ from Kafka on purpose: a static member that comes back with othe
 rebalance, and one that comes back to a full group may join; an id that was given out and is
 returned causes no rebalance; no record is written for a group that has not settled a generation.
 
-Left out: KIP-848 and share groups, and moving a group between types; authorisation; whether a
+Left out: share groups, and moving a group with members between types; authorisation; whether a
 topic exists; and bytes: `broker.coordinator` translates facts to Kafka's record schemas.
 """
 
 from penstock.core.groups.classic_group import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from penstock.core.groups.cluster_topics import AssignableTopic, ClusterTopics, digest_of
 from penstock.core.groups.commands import (
     NO_GENERATION,
     NO_OFFSET,
@@ -57,9 +66,14 @@ from penstock.core.groups.commands import (
     CommitOffsets,
     CommitResults,
     CommitTransactionOffsets,
+    ConsumerGroupHeartbeat,
+    ConsumerHeartbeatResult,
     DeleteGroup,
     DeleteOffsets,
     DeletionResults,
+    DescribeConsumerGroup,
+    DescribedConsumer,
+    DescribedConsumerGroup,
     DescribedGroup,
     DescribedMember,
     DescribeGroup,
@@ -87,10 +101,28 @@ from penstock.core.groups.commands import (
     OffsetResult,
     OffsetToCommit,
     OnReply,
+    ReloadTopics,
     Reply,
     SyncGroup,
     SyncGroupResult,
     TopicToFetch,
+)
+from penstock.core.groups.consumer_facts import (
+    ClassicMember,
+    ConsumerFact,
+    ConsumerGroupDeleted,
+    ConsumerGroupStored,
+    ConsumerMemberDeleted,
+    ConsumerMemberStored,
+    CurrentAssignmentDeleted,
+    CurrentAssignmentStored,
+    MemberState,
+    PatternDeleted,
+    PatternResolved,
+    TargetAssignmentDeleted,
+    TargetAssignmentStored,
+    TargetEpochDeleted,
+    TargetEpochStored,
 )
 from penstock.core.groups.coordinator import GroupCoordinator
 from penstock.core.groups.facts import (
@@ -107,6 +139,8 @@ from penstock.core.groups.offset_facts import (
     TransactionEnded,
 )
 from penstock.core.groups.outcome import (
+    ConsumerGroupOptions,
+    ConsumerGroupTimeouts,
     Event,
     GroupOptions,
     GroupOutcome,
@@ -114,6 +148,7 @@ from penstock.core.groups.outcome import (
     RebalanceCompleted,
     RebalanceStarted,
 )
+from penstock.core.groups.partition_sets import NO_PARTITIONS, PartitionSet, partition_set, rows
 
 __all__ = [
     "GroupCoordinator",
@@ -175,4 +210,34 @@ __all__ = [
     "MemberRemoved",
     "CONSUMER_PROTOCOL_TYPE",
     "subscribed_topics",
+    "ConsumerGroupOptions",
+    "ConsumerGroupTimeouts",
+    "ClusterTopics",
+    "AssignableTopic",
+    "digest_of",
+    "ConsumerGroupHeartbeat",
+    "ConsumerHeartbeatResult",
+    "DescribeConsumerGroup",
+    "DescribedConsumerGroup",
+    "DescribedConsumer",
+    "ReloadTopics",
+    "PartitionSet",
+    "NO_PARTITIONS",
+    "partition_set",
+    "rows",
+    "ConsumerFact",
+    "ConsumerGroupStored",
+    "ConsumerGroupDeleted",
+    "ConsumerMemberStored",
+    "ConsumerMemberDeleted",
+    "ClassicMember",
+    "MemberState",
+    "TargetEpochStored",
+    "TargetEpochDeleted",
+    "TargetAssignmentStored",
+    "TargetAssignmentDeleted",
+    "CurrentAssignmentStored",
+    "CurrentAssignmentDeleted",
+    "PatternResolved",
+    "PatternDeleted",
 ]

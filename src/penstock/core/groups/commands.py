@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from penstock.core.groups.partition_sets import PartitionSet
 from penstock.core.model import (
     ApiError,
     ErrorKind,
@@ -37,12 +38,16 @@ class GroupState(enum.Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
+    # Of consumer groups alone: a target assignment is due, or members are on their way to it.
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
 
 
 class GroupType(enum.Enum):
     """Which protocol a group's members speak; one per group."""
 
     CLASSIC = "classic"
+    CONSUMER = "consumer"
 
 
 class JoinedMember(NamedTuple):
@@ -180,8 +185,49 @@ class ListedGroups:
     groups: tuple[ListedGroup, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ConsumerHeartbeatResult:
+    """The member's epoch, and what it has to read where that may have changed."""
+
+    member_id: str
+    epoch: int
+    heartbeat_interval_ms: int = 0
+    assignment: PartitionSet | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConsumer:
+    """One member of a consumer group as operators see it."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    epoch: int
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...]
+    pattern: str | None
+    assignment: PartitionSet
+    target: PartitionSet
+    is_classic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConsumerGroup:
+    """One consumer group as operators see it."""
+
+    group_id: str
+    state: GroupState
+    epoch: int
+    target_epoch: int
+    assignor: str
+    members: tuple[DescribedConsumer, ...]
+
+
 Reply: TypeAlias = (
     ApiError
+    | ConsumerHeartbeatResult
+    | DescribedConsumerGroup
     | JoinGroupResult
     | MemberIdRequired
     | SyncGroupResult
@@ -277,6 +323,46 @@ class LeaveGroup:
     members: tuple[LeavingMember, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupHeartbeat:
+    """ConsumerGroupHeartbeat (KIP-848): join (epoch 0), stay, change, confirm, or leave (-1, -2).
+
+    What is None (a timeout of -1) is as it was.
+    """
+
+    on_reply: OnReply
+    group_id: str
+    member_id: str
+    epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topics: tuple[str, ...] | None = None
+    # An empty one ends the subscription to a pattern.
+    pattern: str | None = None
+    assignor: str | None = None
+    # The partitions that the member has.
+    owned: PartitionSet | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeConsumerGroup:
+    """ConsumerGroupDescribe, for one group."""
+
+    on_reply: OnReply
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReloadTopics:
+    """Topics were created, changed or deleted: groups that subscribe to them look at them again."""
+
+    on_reply: OnReply
+    topics: tuple[TopicName, ...]
+
+
 class OffsetToCommit(NamedTuple):
     """One position of an OffsetCommit."""
 
@@ -334,6 +420,9 @@ class FetchOffsets:
     group_id: str
     topics: tuple[TopicToFetch, ...] | None
     require_stable: bool = False
+    # OffsetFetch 9 and later, from members of consumer groups.
+    member_id: str | None = None
+    member_epoch: int = NO_GENERATION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,5 +471,6 @@ ClassicCommand: TypeAlias = JoinGroup | SyncGroup | Heartbeat | LeaveGroup
 OffsetCommand: TypeAlias = (
     CommitOffsets | CommitTransactionOffsets | FetchOffsets | DeleteOffsets | ForgetTopic
 )
+ConsumerCommand: TypeAlias = ConsumerGroupHeartbeat | DescribeConsumerGroup | ReloadTopics
 GroupCommand: TypeAlias = DeleteGroup | DescribeGroup | ListGroups
-Command: TypeAlias = ClassicCommand | OffsetCommand | GroupCommand
+Command: TypeAlias = ClassicCommand | ConsumerCommand | OffsetCommand | GroupCommand

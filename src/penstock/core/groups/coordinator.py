@@ -6,12 +6,15 @@ from typing import assert_never
 
 from penstock.core.groups.classic_group import ClassicGroup
 from penstock.core.groups.classic_protocol import ClassicGroups
+from penstock.core.groups.cluster_topics import ClusterTopics, NoTopics
 from penstock.core.groups.commands import (
     Command,
     CommitOffsets,
     CommitTransactionOffsets,
+    ConsumerGroupHeartbeat,
     DeleteGroup,
     DeleteOffsets,
+    DescribeConsumerGroup,
     DescribedGroup,
     DescribeGroup,
     FetchOffsets,
@@ -24,9 +27,13 @@ from penstock.core.groups.commands import (
     LeaveGroup,
     ListedGroups,
     ListGroups,
+    ReloadTopics,
     SyncGroup,
 )
+from penstock.core.groups.consumer_group import JOIN_EPOCH, ConsumerGroup
+from penstock.core.groups.consumer_protocol import ConsumerGroups
 from penstock.core.groups.facts import Fact, GroupDeleted, GroupImage
+from penstock.core.groups.group_lookup import AnyGroup, GroupLookup
 from penstock.core.groups.offset_facts import OffsetDeleted
 from penstock.core.groups.offsets import OffsetRetention, decide_offsets
 from penstock.core.groups.outcome import GroupDeadlines, GroupOptions, GroupOutcome
@@ -41,11 +48,13 @@ class GroupCoordinator:
     call; release its replies when the log end is committed. When an append fails, drop the machine.
     """
 
-    def __init__(self, options: GroupOptions | None = None) -> None:
+    def __init__(self, options: GroupOptions | None = None, topics: ClusterTopics | None = None) -> None:
         self._options = GroupOptions() if options is None else options
         self._image = GroupImage()
         self._classic = ClassicGroups(self._image)
-        self._retention = OffsetRetention(self._image, self._classic)
+        self._consumers = ConsumerGroups(self._image, NoTopics() if topics is None else topics)
+        self._groups = GroupLookup(self._image, self._classic, self._consumers)
+        self._retention = OffsetRetention(self._image, self._groups)
         self._deadlines = GroupDeadlines()
         self._facts_owed = 0
 
@@ -63,7 +72,8 @@ class GroupCoordinator:
     def size(self) -> int:
         """How many facts `snapshot` has."""
         image = self._image
-        return len(image.groups) + sum(map(len, image.offsets.values())) + len(image.pending)
+        consumers = sum([group.size() for group in image.consumers.values()])
+        return len(image.groups) + consumers + sum(map(len, image.offsets.values())) + len(image.pending)
 
     def snapshot(self) -> Iterator[Fact]:
         """The durable state as facts, each as it is when the iterator reaches it.
@@ -74,18 +84,21 @@ class GroupCoordinator:
         group_ids = list(image.groups)
         keys = [(group_id, partition) for group_id, offsets in image.offsets.items() for partition in offsets]
         groups = (image.groups.get(group_id) for group_id in group_ids)
+        stored = list(image.consumers.values())
+        consumers = chain.from_iterable(group.facts() for group in stored)
         offsets = (image.offsets_of(group_id).get(partition) for group_id, partition in keys)
         # Behind the committed ones: a position that is committed later supersedes what is pending.
         waiting = [
             (fact.position.group_id, fact.position.partition, fact.producer_id) for fact in image.pending
         ]
         pending = (image.pending.get(*key) for key in waiting)
-        return (fact for fact in chain(groups, offsets, pending) if fact is not None)
+        return (fact for fact in chain(groups, consumers, offsets, pending) if fact is not None)
 
     def resume(self, now: Now) -> GroupOutcome:
         """Begin to lead, once the log is replayed: every session starts now, in full."""
         outcome = GroupOutcome(now, self._options, self._deadlines)
         self._classic.resume(outcome)
+        self._consumers.resume(outcome)
         self._retention.plan(outcome)
         self._facts_owed = len(outcome.facts)
         return outcome
@@ -104,9 +117,13 @@ class GroupCoordinator:
                 | DeleteOffsets()
                 | ForgetTopic()
             ):
-                decide_offsets(command, self._image, self._classic, outcome)
+                decide_offsets(command, self._image, self._groups, outcome)
+            case ConsumerGroupHeartbeat():
+                self._consumer_heartbeat(command, outcome)
+            case DescribeConsumerGroup() | ReloadTopics():
+                self._consumers.decide(command, outcome)
             case DescribeGroup():
-                described = _described(command.group_id, self._classic.find(command.group_id))
+                described = _described(command.group_id, self._groups.find(command.group_id, outcome))
                 outcome.responses.append((command.on_reply, described))
             case ListGroups():
                 self._list(command, outcome)
@@ -126,7 +143,10 @@ class GroupCoordinator:
             if group_id is None:
                 self._retention.run_if_due(outcome)
                 break
-            again = self._classic.expire(group_id, outcome)
+            if group_id in self._image.consumers:
+                again = self._consumers.expire(group_id, outcome)
+            else:
+                again = self._classic.expire(group_id, outcome)
             if again is not None:
                 self._deadlines.arm(group_id, again)
         self._facts_owed = len(outcome.facts)
@@ -139,19 +159,40 @@ class GroupCoordinator:
             return retention
         return deadline
 
+    def _consumer_heartbeat(self, command: ConsumerGroupHeartbeat, outcome: GroupOutcome) -> None:
+        group_id = command.group_id
+        if group_id not in self._image.consumers:
+            classic = self._classic.find(group_id)
+            if classic is not None and not self._give_up_classic(classic, command, outcome):
+                return
+        self._consumers.decide(command, outcome)
+
+    def _give_up_classic(
+        self, classic: ClassicGroup, command: ConsumerGroupHeartbeat, outcome: GroupOutcome
+    ) -> bool:
+        """Whether the group may become a consumer group; an empty one may."""
+        if not classic.is_empty:
+            detail = f"group {command.group_id} is a classic group with members"
+            outcome.refuse(command.on_reply, ErrorKind.UNKNOWN_GROUP, detail)
+            return False
+        if command.epoch == JOIN_EPOCH and command.group_id in self._image.groups:
+            outcome.facts.append(GroupDeleted(command.group_id))
+            self._classic.forget(command.group_id)
+        return True
+
     def _list(self, command: ListGroups, outcome: GroupOutcome) -> None:
         states = [state.lower() for state in command.states]
         types = [type_.lower() for type_ in command.types]
         groups = tuple(
             group
-            for group in self._classic.listed()
+            for group in self._groups.listed()
             if (not states or group.state.value.lower() in states)
             and (not types or group.type.value in types)
         )
         outcome.responses.append((command.on_reply, ListedGroups(groups)))
 
     def _delete(self, command: DeleteGroup, outcome: GroupOutcome) -> None:
-        group = self._classic.find(command.group_id)
+        group = self._groups.find(command.group_id, outcome)
         if group is None:
             outcome.refuse(command.on_reply, ErrorKind.UNKNOWN_GROUP)
             return
@@ -162,14 +203,13 @@ class GroupCoordinator:
         pending = self._image.pending.partitions_of(command.group_id)
         for partition in dict.fromkeys([*committed, *pending]):
             outcome.facts.append(OffsetDeleted(command.group_id, partition))
-        if command.group_id in self._image.groups:
-            outcome.facts.append(GroupDeleted(command.group_id))
-        self._classic.forget(command.group_id)
+        self._groups.delete(command.group_id, outcome)
         outcome.responses.append((command.on_reply, GroupOk()))
 
 
-def _described(group_id: str, group: ClassicGroup | None) -> DescribedGroup:
-    if group is None:
+def _described(group_id: str, group: AnyGroup | None) -> DescribedGroup:
+    # A group has one type; the other's request does not find it.
+    if group is None or isinstance(group, ConsumerGroup):
         return DescribedGroup(group_id, GroupState.DEAD, GroupType.CLASSIC, "", "", ())
     # Only a stable group has settled on a protocol; before, members' metadata is in flux.
     protocol = group.protocol if group.state is GroupState.STABLE else None

@@ -7,13 +7,15 @@
     OffsetDeleted    OffsetCommitKey(group, topic, n)    none: a tombstone
 
 A `TransactionalOffsetCommitted` is the record of an `OffsetCommitted` in a batch of its producer's
-transaction, and a `TransactionEnded` is the marker that ends it: see `offset_facts`.
+transaction, and a `TransactionEnded` is the marker that ends it: see `offset_facts`. The facts of
+consumer groups are in `consumer_facts`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
+from penstock.core.groups.consumer_facts import ConsumerFact, StoredConsumerGroup, StoredFact
 from penstock.core.groups.offset_facts import (
     OffsetCommitted,
     OffsetDeleted,
@@ -61,7 +63,7 @@ class GroupDeleted:
 
 
 OffsetFact: TypeAlias = OffsetCommitted | OffsetDeleted | TransactionalOffsetCommitted | TransactionEnded
-Fact: TypeAlias = GroupStored | GroupDeleted | OffsetFact
+Fact: TypeAlias = GroupStored | GroupDeleted | OffsetFact | ConsumerFact
 _NOTHING: Mapping[TopicPartition, OffsetCommitted] = {}
 
 
@@ -72,6 +74,7 @@ class GroupImage:
     groups: dict[str, GroupStored] = field(default_factory=dict)
     offsets: dict[str, dict[TopicPartition, OffsetCommitted]] = field(default_factory=dict)
     pending: PendingOffsets = field(default_factory=PendingOffsets)
+    consumers: dict[str, StoredConsumerGroup] = field(default_factory=dict)
 
     def apply(self, fact: Fact) -> None:
         """Total: any fact may follow any other, a tombstone of nothing included."""
@@ -90,7 +93,7 @@ class GroupImage:
                 for position in self.pending.end(fact):
                     self.offsets.setdefault(position.group_id, {})[position.partition] = position
             case _:
-                assert_never(fact)
+                self._apply_consumer(fact)
 
     def offsets_of(self, group_id: str) -> Mapping[TopicPartition, OffsetCommitted]:
         return self.offsets.get(group_id, _NOTHING)
@@ -104,10 +107,10 @@ class GroupImage:
         return group_id in self.offsets or self.pending.has_group(group_id)
 
     def knows(self, group_id: str) -> bool:
-        return group_id in self.groups or self.has_positions(group_id)
+        return group_id in self.groups or group_id in self.consumers or self.has_positions(group_id)
 
     def group_ids(self) -> list[str]:
-        return list(dict.fromkeys([*self.groups, *self.offsets, *self.pending.group_ids()]))
+        return list(dict.fromkeys([*self.groups, *self.offsets, *self.pending.group_ids(), *self.consumers]))
 
     def _commit_offset(self, fact: OffsetCommitted) -> None:
         offsets = self.offsets.setdefault(fact.group_id, {})
@@ -115,6 +118,17 @@ class GroupImage:
             # A copy, which the rewrite of a log makes, decides nothing.
             self.pending.supersede(fact.group_id, fact.partition)
         offsets[fact.partition] = fact
+
+    def _apply_consumer(self, fact: ConsumerFact) -> None:
+        group = self.consumers.get(fact.group_id)
+        if group is None:
+            group = self.consumers[fact.group_id] = StoredConsumerGroup()
+        if isinstance(fact, StoredFact):
+            group.store(fact)
+            return
+        group.delete(fact)
+        if group.is_gone:
+            del self.consumers[fact.group_id]
 
     def _delete_offset(self, fact: OffsetDeleted) -> None:
         self.pending.supersede(fact.group_id, fact.partition)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from penstock.core.groups.classic_group import ClassicGroup
-from penstock.core.groups.classic_protocol import ClassicGroups, keep_alive
+from penstock.core.groups.classic_protocol import keep_alive
 from penstock.core.groups.commands import (
     CommitOffsets,
     CommitResults,
@@ -26,48 +26,54 @@ from penstock.core.groups.commands import (
     OffsetToCommit,
     TopicToFetch,
 )
-from penstock.core.groups.facts import GroupDeleted, GroupImage
+from penstock.core.groups.consumer_group import ConsumerGroup
+from penstock.core.groups.facts import GroupImage
+from penstock.core.groups.group_lookup import AnyGroup, GroupLookup
 from penstock.core.groups.offset_facts import OffsetCommitted, OffsetDeleted, TransactionalOffsetCommitted
 from penstock.core.groups.outcome import GroupOutcome
 from penstock.core.model import MILLISECOND, ErrorKind, Instant, Timestamp, TopicId, TopicPartition
 
 
 def decide_offsets(
-    command: OffsetCommand, image: GroupImage, classic: ClassicGroups, outcome: GroupOutcome
+    command: OffsetCommand, image: GroupImage, groups: GroupLookup, outcome: GroupOutcome
 ) -> None:
     match command:
         case CommitOffsets():
-            _commit(classic.find(command.group_id), command, outcome)
+            _commit(groups.find(command.group_id, outcome), command, outcome)
         case CommitTransactionOffsets():
-            _commit_in_transaction(classic.find(command.group_id), command, outcome)
+            _commit_in_transaction(groups.find(command.group_id, outcome), command, outcome)
         case FetchOffsets():
-            _fetch(image, command, outcome)
+            is_consumer = command.group_id in image.consumers
+            group = groups.find(command.group_id, outcome) if is_consumer else None
+            _fetch(group, image, command, outcome)
         case DeleteOffsets():
-            _delete(classic.find(command.group_id), image, command, outcome)
+            _delete(groups.find(command.group_id, outcome), image, command, outcome)
         case ForgetTopic():
             _forget_topic(image, command, outcome)
         case _:
             assert_never(command)
 
 
-def _commit(group: ClassicGroup | None, command: CommitOffsets, outcome: GroupOutcome) -> None:
+def _commit(group: AnyGroup | None, command: CommitOffsets, outcome: GroupOutcome) -> None:
     """Accept the positions as they are: a client may well move one back."""
     kind = _why_not_commit(group, command)
     if kind is not None:
         outcome.refuse(command.on_reply, kind)
         return
-    if group is not None and command.member_id in group.members:
+    if isinstance(group, ClassicGroup) and command.member_id in group.members:
         # A commit shows that the member is alive.
         keep_alive(group, group.members[command.member_id], outcome)
     results = tuple([_commit_one(offset, command, outcome) for offset in command.offsets])
     outcome.responses.append((command.on_reply, CommitResults(results)))
 
 
-def _why_not_commit(group: ClassicGroup | None, command: CommitOffsets) -> ErrorKind | None:
+def _why_not_commit(group: AnyGroup | None, command: CommitOffsets) -> ErrorKind | None:
     """Who may move a group's positions."""
     if group is None:
         # A consumer that assigns itself needs no group; one that names a generation has lost its own.
         return None if command.generation < 0 else ErrorKind.UNKNOWN_GROUP
+    if isinstance(group, ConsumerGroup):
+        return group.commit_error_kind(command)
     if command.generation < 0 and group.is_empty:
         return None
     kind = group.member_error_kind(command.member_id, command.instance_id)
@@ -83,7 +89,7 @@ def _why_not_commit(group: ClassicGroup | None, command: CommitOffsets) -> Error
 
 
 def _commit_in_transaction(
-    group: ClassicGroup | None, command: CommitTransactionOffsets, outcome: GroupOutcome
+    group: AnyGroup | None, command: CommitTransactionOffsets, outcome: GroupOutcome
 ) -> None:
     kind = _why_not_commit_in_transaction(group, command)
     if kind is not None:
@@ -111,11 +117,15 @@ def _commit_in_transaction(
 
 
 def _why_not_commit_in_transaction(
-    group: ClassicGroup | None, command: CommitTransactionOffsets
+    group: AnyGroup | None, command: CommitTransactionOffsets
 ) -> ErrorKind | None:
     """A rebalance does not stop a transaction: it must be able to end with what its member has read."""
     if group is None:
         return None if command.generation < 0 else ErrorKind.ILLEGAL_GENERATION
+    if isinstance(group, ConsumerGroup):
+        kind = group.commit_error_kind(command)
+        # Producers do not know epochs of members.
+        return ErrorKind.ILLEGAL_GENERATION if kind is ErrorKind.STALE_MEMBER_EPOCH else kind
     is_anonymous = command.generation < 0 and not command.member_id and command.instance_id is None
     if is_anonymous or (command.generation < 0 and group.is_empty):
         return None
@@ -146,8 +156,12 @@ def _commit_one(offset: OffsetToCommit, command: CommitOffsets, outcome: GroupOu
     return OffsetResult(offset.partition)
 
 
-def _fetch(image: GroupImage, command: FetchOffsets, outcome: GroupOutcome) -> None:
+def _fetch(group: AnyGroup | None, image: GroupImage, command: FetchOffsets, outcome: GroupOutcome) -> None:
     """An unknown group has committed nothing, and that is no error: clients start from there."""
+    kind = group.fetch_error_kind(command) if isinstance(group, ConsumerGroup) else None
+    if kind is not None:
+        outcome.refuse(command.on_reply, kind)
+        return
     partitions: list[tuple[TopicPartition, TopicId | None]]
     if command.topics is None:
         known = list(image.offsets_of(command.group_id))
@@ -180,9 +194,7 @@ def _is_of_another_topic(committed: OffsetCommitted, topic_id: TopicId | None) -
     return topic_id is not None and committed.topic_id is not None and committed.topic_id != topic_id
 
 
-def _delete(
-    group: ClassicGroup | None, image: GroupImage, command: DeleteOffsets, outcome: GroupOutcome
-) -> None:
+def _delete(group: AnyGroup | None, image: GroupImage, command: DeleteOffsets, outcome: GroupOutcome) -> None:
     """Delete offsets, unless the group is reading those topics."""
     if group is None:
         outcome.refuse(command.on_reply, ErrorKind.UNKNOWN_GROUP)
@@ -223,9 +235,9 @@ class OffsetRetention:
     unsubscribed from age as well. A group with nothing left is deleted.
     """
 
-    def __init__(self, image: GroupImage, classic: ClassicGroups) -> None:
+    def __init__(self, image: GroupImage, groups: GroupLookup) -> None:
         self._image = image
-        self._classic = classic
+        self._groups = groups
         self._left: list[str] = []
         self.deadline: Instant | None = None
 
@@ -244,7 +256,7 @@ class OffsetRetention:
             self.plan(outcome)
 
     def _delete_expired(self, group_id: str, outcome: GroupOutcome) -> None:
-        group = self._classic.find(group_id)
+        group = self._groups.find(group_id, outcome)
         if group is None:
             return
         offsets = self._image.offsets_of(group_id)
@@ -256,11 +268,11 @@ class OffsetRetention:
         for offset in expired:
             outcome.facts.append(OffsetDeleted(group_id, offset.partition))
         is_all = len(expired) == len(offsets) and not self._image.pending.has_group(group_id)
-        if is_all and group.is_idle and group_id in self._image.groups:
-            outcome.facts.append(GroupDeleted(group_id))
+        if is_all and group.is_idle:
+            self._groups.delete(group_id, outcome)
 
 
-def _is_expired(offset: OffsetCommitted, group: ClassicGroup, outcome: GroupOutcome) -> bool:
+def _is_expired(offset: OffsetCommitted, group: AnyGroup, outcome: GroupOutcome) -> bool:
     since = _aging_since(group)
     if since is None or group.is_subscribed_to(offset.partition.topic):
         return False
@@ -269,9 +281,9 @@ def _is_expired(offset: OffsetCommitted, group: ClassicGroup, outcome: GroupOutc
     return outcome.now.wall - since(offset) >= outcome.options.offsets_retention_ms
 
 
-def _aging_since(group: ClassicGroup) -> Callable[[OffsetCommitted], Timestamp] | None:
+def _aging_since(group: AnyGroup) -> Callable[[OffsetCommitted], Timestamp] | None:
     """From when on an offset of this group ages; None while none of them does."""
-    if group.protocol_type is None:
+    if isinstance(group, ConsumerGroup) or group.protocol_type is None:
         return _committed_at
     if group.is_empty:
         empty_since = group.state_since

@@ -1,12 +1,37 @@
 """The result of one step of the coordinator, filled while the step is decided."""
 
 import heapq
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
 
 from penstock.core.groups.commands import OnReply, Reply
 from penstock.core.groups.facts import Fact
 from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, Now
+
+
+class ConsumerGroupTimeouts(NamedTuple):
+    """The timeouts of one consumer group."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 500
+
+
+def default_timeouts(_: str) -> ConsumerGroupTimeouts:
+    return ConsumerGroupTimeouts()
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupOptions:
+    """Limits of consumer groups (KIP-848)."""
+
+    members_max: int = 2**31 - 1
+    # The first one is for members that name none.
+    assignors: tuple[str, ...] = ("uniform", "range")
+    # By group id: groups have configuration of their own.
+    timeouts: Callable[[str], ConsumerGroupTimeouts] = default_timeouts
+    # A target assignment with more partitions and members than this is computed in several turns.
+    assigned_per_turn_max: int = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +54,7 @@ class GroupOptions:
     # One call of `expire` checks no more groups than this, so that ten thousand sessions that end
     # together do not block the loop; the host calls again while a deadline is due.
     groups_expired_per_turn_max: int = 16
+    consumer: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def test_records_are_the_bytes_that_kafka_writes(fact: Fact, key: str, value: st
     assert encode(fact) == (bytes.fromhex(key), bytes.fromhex(value))
 
 
-@pytest.mark.parametrize("key", [None, b"", b"\x00\x63rest", b"\x00\x03\x00\x02g1"])
+@pytest.mark.parametrize("key", [None, b"", b"\x00\x63rest", b"\x00\x0b\x00\x02g1"])
 def test_records_of_other_kinds_are_no_facts(key: bytes | None) -> None:
     assert decode(key, b"\x00\x00") is None
 

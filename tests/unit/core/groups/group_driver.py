@@ -3,9 +3,10 @@
 import struct
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from penstock.core.groups import (
+    ClusterTopics,
     Command,
     CommitOffsets,
     DescribedGroup,
@@ -77,14 +78,21 @@ def ignore(_: Reply) -> None:
 class Driver:
     """A host with a log that never fails."""
 
-    def __init__(self, options: GroupOptions = OPTIONS, facts: Iterable[Fact] = (), now_ms: int = 0) -> None:
+    def __init__(
+        self,
+        options: GroupOptions = OPTIONS,
+        facts: Iterable[Fact] = (),
+        now_ms: int = 0,
+        topics: ClusterTopics | None = None,
+    ) -> None:
         self.now_ms = now_ms
+        self.topics = topics
         self.options = options
         self.facts: list[Fact] = []
         self.answers: dict[int, Reply] = {}
         self.events: list[Event] = []
         self.tickets = 0
-        self.coordinator = GroupCoordinator(options)
+        self.coordinator = GroupCoordinator(options, topics)
         for fact in facts:
             self.coordinator.apply(fact)
             self.facts.append(fact)
@@ -94,9 +102,9 @@ class Driver:
     def now(self) -> Now:
         return Now(Instant(self.now_ms * MILLISECOND), Timestamp(WALL_START_MS + self.now_ms))
 
-    def failed_over(self) -> "Driver":
+    def failed_over(self) -> Self:
         """Another coordinator takes over with the log of this one."""
-        return Driver(self.options, self.facts, self.now_ms + 1_000_000)
+        return type(self)(self.options, self.facts, self.now_ms + 1_000_000, self.topics)
 
     def _take(self, outcome: GroupOutcome) -> None:
         for fact in outcome.facts:

@@ -13,8 +13,9 @@ from penstock.core.metadata.configs.definition import (
     level,
     list_of,
     one_of,
+    some_of,
 )
-from penstock.core.metadata.configs.group import NO_CONSUMER_GROUPS, NO_SHARE_GROUPS
+from penstock.core.metadata.configs.group import NO_SHARE_GROUPS
 from penstock.core.metadata.configs.topic import (
     COMPRESSION_TYPES,
     DAY_MS,
@@ -522,65 +523,33 @@ CLASSIC = (
     _count("group.max.size", INT32_MAX, "Members that a classic group may have.", at_least(1)),
 )
 CONSUMER = (
-    _fixed_group_setting(
-        "group.consumer.session.timeout.ms",
-        45_000,
-        "Silence after which a member counts as gone.",
-        NO_CONSUMER_GROUPS,
-    ),
-    _fixed_group_setting(
-        "group.consumer.min.session.timeout.ms",
-        1_000,
-        "Lower bound of a group's session timeout.",
-        NO_CONSUMER_GROUPS,
-    ),
-    _fixed_group_setting(
-        "group.consumer.max.session.timeout.ms",
-        60_000,
-        "Upper bound of a group's session timeout.",
-        NO_CONSUMER_GROUPS,
-    ),
-    _fixed_group_setting(
-        "group.consumer.heartbeat.interval.ms",
-        500,
-        "How often members send a heartbeat.",
-        NO_CONSUMER_GROUPS,
-    ),
-    _fixed_group_setting(
-        "group.consumer.min.heartbeat.interval.ms",
-        100,
-        "Lower bound of a group's heartbeat interval.",
-        NO_CONSUMER_GROUPS,
-    ),
-    _fixed_group_setting(
-        "group.consumer.max.heartbeat.interval.ms",
-        15_000,
-        "Upper bound of a group's heartbeat interval.",
-        NO_CONSUMER_GROUPS,
-    ),
-    _fixed_group_setting(
-        "group.consumer.max.size", INT32_MAX, "Members that a consumer group may have.", NO_CONSUMER_GROUPS
-    ),
+    _ms("group.consumer.session.timeout.ms", 45_000, "Silence after which a member counts as gone."),
+    _ms("group.consumer.min.session.timeout.ms", 1_000, "Lower bound of a group's session timeout."),
+    _ms("group.consumer.max.session.timeout.ms", 60_000, "Upper bound of a group's session timeout."),
+    _ms("group.consumer.heartbeat.interval.ms", 500, "How often members send a heartbeat."),
+    _ms("group.consumer.min.heartbeat.interval.ms", 100, "Lower bound of a group's heartbeat interval."),
+    _ms("group.consumer.max.heartbeat.interval.ms", 15_000, "Upper bound of a group's heartbeat interval."),
+    _count("group.consumer.max.size", INT32_MAX, "Members that a consumer group may have.", at_least(1)),
     ConfigDefinition(
         "group.consumer.assignors",
         ConfigType.LIST,
         "uniform,range",
         "Ways to spread partitions that members can choose from; the first one is the default.",
-        fixed=NO_CONSUMER_GROUPS,
+        some_of("uniform", "range"),
     ),
     ConfigDefinition(
         "group.consumer.migration.policy",
         ConfigType.STRING,
-        "bidirectional",
+        "disabled",
         "Whether a group may change between the classic and the consumer protocol while it has members.",
-        fixed=NO_CONSUMER_GROUPS,
+        fixed="groups change their protocol only without members so far",
     ),
     ConfigDefinition(
         "group.coordinator.rebalance.protocols",
         ConfigType.LIST,
-        "classic",
+        "classic,consumer",
         "Group protocols that the coordinator speaks.",
-        fixed=NO_CONSUMER_GROUPS,
+        fixed="both are always spoken",
     ),
 )
 SHARE = (

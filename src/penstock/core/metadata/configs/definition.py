@@ -199,6 +199,16 @@ def list_of(*allowed: str) -> Check:
     return check
 
 
+def some_of(*allowed: str) -> Check:
+    """A list that is not empty."""
+
+    def check(value: ConfigValue) -> str | None:
+        is_list = isinstance(value, tuple) and value and all(item in allowed for item in value)
+        return None if is_list else f"must be a list of at least one of {', '.join(allowed)}"
+
+    return check
+
+
 def level(lowest: int, highest: int) -> Check:
     """A compression level: a range, or -1 where the codec has a default of its own."""
 

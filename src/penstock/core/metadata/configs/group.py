@@ -1,14 +1,21 @@
-"""The configuration of groups; all keys are fixed until these features exist."""
+"""The configuration of groups; keys of features that do not exist are fixed."""
 
-from penstock.core.metadata.configs.definition import ConfigDefinition, ConfigSynonym, ConfigType, by_name
+from penstock.core.metadata.configs.definition import (
+    ConfigDefinition,
+    ConfigSynonym,
+    ConfigType,
+    at_least,
+    by_name,
+)
 
-NO_CONSUMER_GROUPS = "there are no groups of the consumer protocol (KIP-848) so far"
 NO_SHARE_GROUPS = "there are no share groups so far"
 
 
-def _shared(name: str, default: str, about: str, reason: str) -> ConfigDefinition:
+def _shared(name: str, default: str, about: str, reason: str | None = None) -> ConfigDefinition:
     """A key that follows the broker's."""
     synonyms = (ConfigSynonym(f"group.{name}"),)
+    if reason is None:
+        return ConfigDefinition(name, ConfigType.INT, default, about, at_least(1), synonyms=synonyms)
     return ConfigDefinition(name, ConfigType.INT, default, about, synonyms=synonyms, fixed=reason)
 
 
@@ -17,13 +24,11 @@ _GROUPS = (
         "consumer.session.timeout.ms",
         "45000",
         "Silence after which a member of this group counts as gone.",
-        NO_CONSUMER_GROUPS,
     ),
     _shared(
         "consumer.heartbeat.interval.ms",
         "500",
         "How often members of this group send a heartbeat.",
-        NO_CONSUMER_GROUPS,
     ),
     _shared(
         "share.session.timeout.ms",

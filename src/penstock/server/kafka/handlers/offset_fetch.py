@@ -36,6 +36,14 @@ class RequestedTopic(NamedTuple):
     code: ErrorCode = ErrorCode.NONE
 
 
+class OffsetReader(NamedTuple):
+    """Who asks: a tool, or (since version 9) a member of a consumer group."""
+
+    group_id: str
+    member_id: str | None = None
+    member_epoch: int = -1
+
+
 class OffsetRow(NamedTuple):
     """One partition of a response."""
 
@@ -60,7 +68,8 @@ def offset_fetch(request: OffsetFetchRequest, call: Request) -> None:
             if asked is None
             else [_wanted(call, topic.name, ZERO_UUID, topic.partition_indexes) for topic in asked]
         )
-        _fetch(call, request.group_id, topics, stable, lambda found: _answer_one(call, topics, found))
+        reader = OffsetReader(request.group_id)
+        _fetch(call, reader, topics, stable, lambda found: _answer_one(call, topics, found))
         return
     rows: ResponseRows[OffsetFetchResponseGroup] = ResponseRows(
         len(request.groups),
@@ -74,7 +83,8 @@ def offset_fetch(request: OffsetFetchRequest, call: Request) -> None:
             if group.topics is None
             else [_wanted(call, t.name, t.topic_id, t.partition_indexes) for t in group.topics]
         )
-        _fetch(call, group.group_id, topics, stable, _row_of(rows, index, group.group_id))
+        reader = OffsetReader(group.group_id, group.member_id, group.member_epoch)
+        _fetch(call, reader, topics, stable, _row_of(rows, index, group.group_id))
     rows.end()
 
 
@@ -91,12 +101,12 @@ def _wanted(call: Request, name: str, topic_id: UUID, partitions: Sequence[int])
 
 def _fetch(
     call: Request,
-    group_id: str,
+    reader: OffsetReader,
     topics: list[RequestedTopic] | None,
     stable: bool,
     finish: Callable[[FetchedGroup], None],
 ) -> None:
-    if not may(call, AclOperation.DESCRIBE, group_id):
+    if not may(call, AclOperation.DESCRIBE, reader.group_id):
         finish(FetchedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED))
         return
     image = call.backend.controller.image
@@ -112,7 +122,9 @@ def _fetch(
     call.backend.groups.submit(
         FetchOffsets(
             on_reply=done,
-            group_id=group_id,
+            group_id=reader.group_id,
+            member_id=reader.member_id,
+            member_epoch=reader.member_epoch,
             topics=None
             if topics is None
             else tuple(

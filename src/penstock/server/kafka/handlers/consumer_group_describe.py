@@ -1,0 +1,133 @@
+"""ConsumerGroupDescribe: the epochs, members and assignments of consumer groups (KIP-848)."""
+
+from penstock.core.groups import (
+    DescribeConsumerGroup,
+    DescribedConsumer,
+    DescribedConsumerGroup,
+    PartitionSet,
+    Reply,
+    rows,
+)
+from penstock.core.model import ApiError
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeResponseAssignment,
+    ConsumerGroupDescribeResponseGroup,
+    ConsumerGroupDescribeResponseMember,
+    ConsumerGroupDescribeResponseTopicPartitions,
+)
+from penstock.security import AclOperation
+from penstock.server.kafka.errors import message_of
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import (
+    NOT_ASKED,
+    ResponseRows,
+    authorized_operations,
+    code_in,
+    group_resource,
+    may,
+    topic_resource,
+)
+from penstock.server.kafka.router import routes
+
+Row = ConsumerGroupDescribeResponseGroup
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+
+
+@routes.handles(ConsumerGroupDescribeRequest)
+def consumer_group_describe(request: ConsumerGroupDescribeRequest, call: Request) -> None:
+    answered: ResponseRows[Row] = ResponseRows(
+        len(request.group_ids),
+        lambda groups: call.reply(
+            ConsumerGroupDescribeResponse(throttle_time_ms=call.charge_time(), groups=groups)
+        ),
+    )
+    for index, group_id in enumerate(request.group_ids):
+        if may(call, AclOperation.DESCRIBE, group_id):
+            _describe(request, call, answered, index)
+        else:
+            answered.put(index, _failed(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED, None))
+    answered.end()
+
+
+def _describe(
+    request: ConsumerGroupDescribeRequest, call: Request, answered: ResponseRows[Row], index: int
+) -> None:
+    group_id = request.group_ids[index]
+
+    def done(reply: Reply) -> None:
+        if isinstance(reply, DescribedConsumerGroup):
+            asked = request.include_authorized_operations
+            operations = authorized_operations(call, group_resource(group_id)) if asked else NOT_ASKED
+            answered.put(index, _row(call, reply, operations))
+        else:
+            message = message_of(reply) if isinstance(reply, ApiError) else None
+            answered.put(index, _failed(group_id, code_in(reply), message))
+
+    call.backend.groups.submit(DescribeConsumerGroup(on_reply=done, group_id=group_id))
+
+
+def _row(call: Request, group: DescribedConsumerGroup, operations: int) -> Row:
+    for member in group.members:
+        for name in member.topics:
+            if not call.authorize(AclOperation.DESCRIBE, topic_resource(name)):
+                message = "the group has topics that the caller may not see"
+                return _failed(group.group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
+    return Row(
+        error_code=ErrorCode.NONE,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=group.assignor,
+        members=tuple([_member(call, member) for member in group.members]),
+        authorized_operations=operations,
+    )
+
+
+def _member(call: Request, member: DescribedConsumer) -> ConsumerGroupDescribeResponseMember:
+    return ConsumerGroupDescribeResponseMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=member.topics,
+        subscribed_topic_regex=member.pattern,
+        assignment=_assignment(call, member.assignment),
+        target_assignment=_assignment(call, member.target),
+        member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
+    )
+
+
+def _assignment(call: Request, partitions: PartitionSet) -> ConsumerGroupDescribeResponseAssignment:
+    image = call.backend.controller.image
+    named = [(image.topic_name(topic_id), topic_id, indexes) for topic_id, indexes in rows(partitions)]
+    return ConsumerGroupDescribeResponseAssignment(
+        topic_partitions=tuple(
+            [
+                ConsumerGroupDescribeResponseTopicPartitions(
+                    topic_id=topic_id, topic_name=name, partitions=indexes
+                )
+                for name, topic_id, indexes in named
+                # A topic that was deleted is given up with the members' next heartbeats.
+                if name is not None
+            ]
+        )
+    )
+
+
+def _failed(group_id: str, code: ErrorCode, message: str | None) -> Row:
+    return Row(
+        error_code=code,
+        error_message=message,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=(),
+    )
