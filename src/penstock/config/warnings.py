@@ -7,15 +7,12 @@ from penstock.config.addresses import ListenAddress
 from penstock.config.settings import Config
 
 # Settings that are about what does not exist yet; they keep their names and defaults.
-_NO_QUEUES, _NO_CONSUMER_GROUPS = "there are no queues so far", "the group protocol of KIP-848 is not served"
+_NO_QUEUES = "there are no queues so far"
 WITHOUT_EFFECT: Mapping[str, str] = {
     "listen.grpc": "nothing listens there so far",
     "delivery.visibility_timeout_ms": _NO_QUEUES,
     "delivery.retries_max": _NO_QUEUES,
     "delivery.dead_letter": _NO_QUEUES,
-    "groups.session_timeout_ms": _NO_CONSUMER_GROUPS,
-    "groups.heartbeat_interval_ms": _NO_CONSUMER_GROUPS,
-    "groups.heartbeat_interval_ms_min": _NO_CONSUMER_GROUPS,
 }
 _DEFAULTS = Config()
 

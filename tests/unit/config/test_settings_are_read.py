@@ -97,8 +97,10 @@ def read_keys(kind: ConfigResourceType) -> set[str]:
         return by_topics | texts_of_readers()
     if kind is not ConfigResourceType.BROKER:
         return texts_of_readers()
-    followed = (TOPIC_CONFIGS[key] for key in by_topics | (texts_of_readers() & TOPIC_CONFIGS.keys()))
-    return texts_of_readers() | {synonym.name for topic in followed for synonym in topic.synonyms}
+    followed = [TOPIC_CONFIGS[key] for key in by_topics | (texts_of_readers() & TOPIC_CONFIGS.keys())]
+    groups = definitions(ConfigResourceType.GROUP)
+    followed += [groups[key] for key in texts_of_readers() & groups.keys() if groups[key].fixed is None]
+    return texts_of_readers() | {synonym.name for each in followed for synonym in each.synonyms}
 
 
 def facts() -> dict[str, str]:

@@ -12,6 +12,7 @@ from penstock.core.metadata import (
     layers_for,
 )
 from penstock.core.metadata.configs import NO_CONFIGS
+from penstock.core.metadata.topic_names import is_internal
 from penstock.core.model import NodeId, TopicId, TopicName
 
 
@@ -36,7 +37,7 @@ class GroupTopics:
         return self._image.topic_name(topic_id)
 
     def names(self) -> Sequence[TopicName]:
-        return self._image.topic_names()
+        return [name for name in self._image.topic_names() if not is_internal(name)]
 
     def on_metadata(self, image: MetadataImage) -> tuple[TopicName, ...]:
         """Take over an image; returns the topics that were created, deleted, grew or moved."""

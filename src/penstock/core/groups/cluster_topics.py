@@ -35,7 +35,7 @@ class ClusterTopics(Protocol):
         """The name of a topic, if it exists."""
 
     def names(self) -> Sequence[TopicName]:
-        """Every topic's name, sorted."""
+        """The names that patterns are compared with: all but internal topics', sorted."""
 
 
 class NoTopics:

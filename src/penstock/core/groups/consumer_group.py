@@ -40,6 +40,7 @@ from penstock.core.groups.partition_sets import (
     intersects,
     union,
 )
+from penstock.core.groups.topic_patterns import PatternSteps
 from penstock.core.model import MILLISECOND, ErrorKind, Instant, TopicId
 
 # Epochs with a meaning: joins; leaves; a static member leaves and will be back.
@@ -93,8 +94,11 @@ class ConsumerGroup:
         # What the members subscribe to, and the topics of it that exist.
         self.subscribed: frozenset[str] = frozenset()
         self.topics: dict[str, AssignableTopic] = {}
-        # Whether topics may have changed since: the next heartbeat looks at them.
+        # Whether topics may have changed since: the next heartbeat looks at them, and at patterns.
         self.is_stale = True
+        self.has_stale_patterns = True
+        # Patterns that are being compared with the topics' names.
+        self.searches: dict[str, PatternSteps] = {}
         # Members that have not come to the target yet.
         self.unsettled: dict[str, None] = {}
         self.rebalance_started: Instant | None = None
@@ -201,6 +205,20 @@ class ConsumerGroup:
         self.subscribed = frozenset(
             [name for member in self.members.values() for name in self.topics_of(member.stored)]
         )
+
+    def patterns_in_use(self) -> list[str]:
+        """The patterns that members subscribe to, each once."""
+        used = (member.stored.pattern for member in self.members.values())
+        return list(dict.fromkeys([pattern for pattern in used if pattern is not None]))
+
+    def lacks(self, pattern: str | None) -> bool:
+        """Whether nobody has looked for the topics of this pattern yet."""
+        return pattern is not None and pattern not in self.patterns and pattern not in self.searches
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a target or a search goes on in the next turn."""
+        return self.computing is not None or bool(self.searches)
 
     def preferred_assignor(self, default: str) -> str:
         """The assignor that most members name; of several, the one that was named first."""

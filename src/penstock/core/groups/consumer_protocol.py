@@ -10,11 +10,14 @@ of any member computes a target for it, and each member is moved there by its ow
 
 Nearly every heartbeat finds nothing to do: it renews a session and writes nothing.
 
-A target for many members and partitions is computed over several turns (`expire`); members read on
-by the target before.
+A target for many members and partitions is computed over several turns (`expire`), and so is what a
+pattern matches; members read on by the target before. Patterns match no internal topics.
 
 Everything but sessions, and when revocations end, is stored; like classic groups, groups are made
 from the image when they are first used.
+
+Left out: topics that a pattern matches and the member may not see are assigned all the same; reading
+them is refused.
 """
 
 from dataclasses import replace
@@ -37,6 +40,8 @@ from penstock.core.groups.consumer_facts import (
     ConsumerMemberDeleted,
     ConsumerMemberStored,
     CurrentAssignmentDeleted,
+    PatternDeleted,
+    PatternResolved,
     StoredConsumerGroup,
     TargetAssignmentDeleted,
     TargetAssignmentStored,
@@ -52,8 +57,10 @@ from penstock.core.groups.consumer_group import (
 from penstock.core.groups.facts import GroupImage
 from penstock.core.groups.outcome import GroupOutcome, MemberRemoved, RebalanceCompleted, RebalanceStarted
 from penstock.core.groups.partition_sets import NO_PARTITIONS, is_subset
+from penstock.core.groups.topic_patterns import InvalidPattern, TopicPattern
 from penstock.core.model import ApiError, ErrorKind, Instant, TopicId
 
+PATTERNS_KEPT_MAX = 100
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
@@ -65,6 +72,8 @@ class ConsumerGroups:
         self._topics = topics
         self._live: dict[str, ConsumerGroup] = {}
         self._resumed_at = Instant(0)
+        # Compiled patterns, the last used ones.
+        self._compiled: dict[str, TopicPattern] = {}
 
     def find(self, group_id: str, outcome: GroupOutcome) -> ConsumerGroup | None:
         group = self._live.get(group_id)
@@ -114,9 +123,11 @@ class ConsumerGroups:
         self._drop_if_idle(group)
         if not group.members:
             return None
-        if group.computing is not None:
+        if group.searches:
+            self._go_on_searching(group, outcome)
+        elif group.computing is not None:
             self._go_on_computing(group, outcome)
-        return group.earliest_deadline() if group.computing is None else outcome.now.instant
+        return outcome.now.instant if group.is_busy else group.earliest_deadline()
 
     def forget(self, group_id: str) -> None:
         """Drop a deleted group."""
@@ -132,17 +143,19 @@ class ConsumerGroups:
 
     def _reload(self, command: ReloadTopics, outcome: GroupOutcome) -> None:
         for group in self._live.values():
+            group.has_stale_patterns = True
             if not group.is_stale:
                 group.is_stale = any(name in group.subscribed for name in command.topics)
         outcome.responses.append((command.on_reply, GroupOk()))
 
     def _heartbeat(self, command: ConsumerGroupHeartbeat, outcome: GroupOutcome) -> None:
         group_id, epoch = command.group_id, command.epoch
-        if epoch <= JOIN_EPOCH:
-            problem = _problem(command, outcome)
-            if problem is not None:
-                outcome.responses.append((command.on_reply, problem))
-                return
+        problem = _problem(command, outcome) if epoch <= JOIN_EPOCH else None
+        if problem is None and command.pattern:
+            problem = self._pattern_problem(command.pattern)
+        if problem is not None:
+            outcome.responses.append((command.on_reply, problem))
+            return
         group = self._live.get(group_id) or self.find(group_id, outcome)
         if group is None:
             if epoch != JOIN_EPOCH:
@@ -174,6 +187,8 @@ class ConsumerGroups:
             self._raise_epoch(group, outcome, reason)
         elif group.is_stale:
             self._look_at_topics(group, outcome)
+        if group.has_stale_patterns or group.lacks(member.stored.pattern):
+            self._look_at_patterns(group, outcome)
         if group.epoch > group.target_epoch and group.computing is None:
             self._compute(group, outcome)
         _reconcile(group, member, command, outcome)
@@ -213,6 +228,57 @@ class ConsumerGroups:
         group.metadata_hash = self._take_topics(group)
         raise_epoch(group, outcome, reason)
 
+    def _pattern_problem(self, pattern: str) -> ApiError | None:
+        try:
+            self._pattern(pattern)
+        except InvalidPattern as error:
+            detail = f"{pattern!r} is not a regular expression of RE2: {error}"
+            return ApiError(ErrorKind.INVALID_REGULAR_EXPRESSION, detail)
+        return None
+
+    def _pattern(self, text: str) -> TopicPattern:
+        compiled = self._compiled.pop(text, None) or TopicPattern(text)
+        self._compiled[text] = compiled
+        if len(self._compiled) > PATTERNS_KEPT_MAX:
+            del self._compiled[next(iter(self._compiled))]
+        return compiled
+
+    def _look_at_patterns(self, group: ConsumerGroup, outcome: GroupOutcome) -> None:
+        """Search for the topics of new patterns, and of all of them where topics came or went."""
+        all_of_them, group.has_stale_patterns = group.has_stale_patterns, False
+        names = None
+        for pattern in group.patterns_in_use():
+            if all_of_them or group.lacks(pattern):
+                names = self._topics.names() if names is None else names
+                group.searches[pattern] = self._pattern(pattern).search(names)
+        if names is not None:
+            self._go_on_searching(group, outcome)
+
+    def _go_on_searching(self, group: ConsumerGroup, outcome: GroupOutcome) -> None:
+        """One step; with few topics, that is all of them."""
+        in_use = group.patterns_in_use()
+        for pattern, steps in list(group.searches.items()):
+            if pattern not in in_use:
+                del group.searches[pattern]
+                continue
+            try:
+                next(steps)
+            except StopIteration as ended:
+                del group.searches[pattern]
+                self._take_pattern(group, pattern, ended.value, outcome)
+                continue
+            outcome.wake(group.group_id, 0)
+            return
+
+    def _take_pattern(
+        self, group: ConsumerGroup, pattern: str, topics: tuple[str, ...], outcome: GroupOutcome
+    ) -> None:
+        if group.patterns.get(pattern) == topics:
+            return
+        group.patterns[pattern] = topics
+        outcome.facts.append(PatternResolved(group.group_id, pattern, topics, outcome.now.wall))
+        self._raise_epoch(group, outcome, f"pattern {pattern} matches other topics")
+
     def _compute(self, group: ConsumerGroup, outcome: GroupOutcome) -> None:
         """Compute the target for the group's epoch, at once or over several turns."""
         if group.is_stale:
@@ -247,14 +313,23 @@ def raise_epoch(group: ConsumerGroup, outcome: GroupOutcome, reason: str) -> Non
 
 def remove_member(group: ConsumerGroup, member_id: str, outcome: GroupOutcome, reason: str) -> None:
     """Remove a member: its partitions are free. The caller raises the epoch."""
-    group.remove(member_id)
+    removed = group.remove(member_id)
     group.is_stale = True
+    if removed.stored.pattern is not None:
+        _drop_unused_patterns(group, outcome)
     outcome.facts += (
         CurrentAssignmentDeleted(group.group_id, member_id),
         TargetAssignmentDeleted(group.group_id, member_id),
         ConsumerMemberDeleted(group.group_id, member_id),
     )
     outcome.events.append(MemberRemoved(group.group_id, member_id, reason))
+
+
+def _drop_unused_patterns(group: ConsumerGroup, outcome: GroupOutcome) -> None:
+    in_use = group.patterns_in_use()
+    for pattern in [each for each in group.patterns if each not in in_use]:
+        del group.patterns[pattern]
+        outcome.facts.append(PatternDeleted(group.group_id, pattern))
 
 
 def _shortest_session_ms(group_id: str, stored: StoredConsumerGroup, outcome: GroupOutcome) -> int:
@@ -384,6 +459,8 @@ def _update(
     outcome.facts.append(stored)
     if is_new:
         group.add(member)
+    if old.pattern is not None and stored.pattern != old.pattern:
+        _drop_unused_patterns(group, outcome)
     return is_new or (stored.topics, stored.pattern) != (old.topics, old.pattern)
 
 

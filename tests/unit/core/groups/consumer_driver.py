@@ -121,7 +121,7 @@ class ConsumerDriver(Driver):
     def command(self, member_id: str, epoch: int, **fields: Any) -> ConsumerGroupHeartbeat:
         given: dict[str, Any] = {"on_reply": ignore, "group_id": GROUP, "client_id": "c"}
         if epoch == 0:
-            given |= {"topics": ("t",), "rebalance_timeout_ms": REVOKE_MS}
+            given |= {"topics": ("t",), "rebalance_timeout_ms": REVOKE_MS, "owned": {}}
         return ConsumerGroupHeartbeat(**(given | fields), member_id=member_id, epoch=epoch)
 
     def refused(self, member_id: str, epoch: int, **fields: Any) -> ErrorKind:

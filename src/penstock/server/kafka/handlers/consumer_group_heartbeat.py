@@ -71,8 +71,6 @@ def _problem(request: ConsumerGroupHeartbeatRequest, call: Request) -> tuple[Err
         return ErrorCode.INVALID_REQUEST, f"a name has at most {NAME_CHARS_MAX} characters"
     if request.instance_id == "" or request.rack_id == "":
         return ErrorCode.INVALID_REQUEST, "an instance id or a rack is empty"
-    if request.subscribed_topic_regex:
-        return ErrorCode.INVALID_REGULAR_EXPRESSION, "subscriptions by pattern are not supported yet"
     for name in names:
         if not call.authorize(AclOperation.DESCRIBE, topic_resource(name)):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the caller may not see topic {name}"
