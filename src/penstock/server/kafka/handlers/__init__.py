@@ -14,7 +14,6 @@ _NO_SHARE_GROUPS = "there are no share groups so far; Kafka returns UNSUPPORTED_
 _NO_STREAMS_GROUPS = (
     "Kafka Streams runs as a consumer group; Kafka returns UNSUPPORTED_VERSION with the feature off"
 )
-_NO_CONSUMER_GROUPS = "groups of the new protocol (KIP-848) are not served yet"
 _NO_TRANSACTIONS = "transactions are not served yet"
 _SHARE_STATE = "Kafka's brokers send it to each other, for share groups"
 # What Kafka's brokers announce and a node does not. A client that wants one of these raises its
@@ -27,8 +26,6 @@ NOT_ANNOUNCED: Mapping[str, str] = {
     "TxnOffsetCommit": _NO_TRANSACTIONS,
     "DescribeTransactions": _NO_TRANSACTIONS,
     "ListTransactions": _NO_TRANSACTIONS,
-    "ConsumerGroupHeartbeat": _NO_CONSUMER_GROUPS,
-    "ConsumerGroupDescribe": _NO_CONSUMER_GROUPS,
     "ShareGroupHeartbeat": _NO_SHARE_GROUPS,
     "ShareGroupDescribe": _NO_SHARE_GROUPS,
     "ShareFetch": _NO_SHARE_GROUPS,
