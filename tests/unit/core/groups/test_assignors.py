@@ -102,6 +102,37 @@ def test_racks_take_nothing_away_from_a_member() -> None:
     assert moved(before, assign("uniform", members, topics, before)) == 0
 
 
+def test_of_what_a_member_has_too_much_of_it_gives_up_what_is_far_away() -> None:
+    topics = [topic(1, 4, "east", "west")]
+    before = assign("uniform", {"a": subscribed(*topics, rack="west")}, topics)
+
+    after = assign(
+        "uniform", {"a": subscribed(*topics, rack="west"), "b": subscribed(*topics)}, topics, before
+    )
+
+    assert rows(after["a"])[0][1] == (1, 3)
+
+
+def test_a_member_keeps_its_extra_partition() -> None:
+    topics = [topic(1, 3)]
+    before = assign("uniform", {"z": subscribed(*topics)}, topics)
+
+    after = assign("uniform", {"a": subscribed(*topics), "z": subscribed(*topics)}, topics, before)
+
+    assert (count(after["z"]), moved(before, after)) == (2, 1)
+
+
+def test_uniform_moves_partitions_to_a_member_that_reads_little() -> None:
+    first, second = topic(1, 8), topic(2, 1)
+    before = assign("uniform", {"a": subscribed(first)}, [first, second])
+
+    after = assign(
+        "uniform", {"a": subscribed(first), "b": subscribed(first, second)}, [first, second], before
+    )
+
+    assert sizes(after) == [4, 5]
+
+
 def test_uniform_balances_members_with_different_subscriptions() -> None:
     first, second = topic(1, 6), topic(2, 3)
     members = {"a": subscribed(first), "b": subscribed(first, second), "c": subscribed(second)}

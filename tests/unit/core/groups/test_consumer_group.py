@@ -75,6 +75,34 @@ def test_a_partition_is_given_to_the_next_member_only_when_the_first_has_given_i
     assert driver.described().state is GroupState.STABLE
 
 
+def test_a_member_that_still_has_what_it_shall_give_up_goes_no_further() -> None:
+    driver = ConsumerDriver()
+    first, second = driver.member("a"), driver.member("b")
+    told = driver.beat("a", first.epoch, owned=first.owned)
+
+    for owned in (first.owned, None):
+        reply = driver.beat("a", first.epoch, owned=owned)
+        second.beat()
+
+        assert (reply.epoch, reply.assignment) == (told.epoch, None)
+        assert second.partitions == []
+
+
+def test_a_member_that_confirms_leaves_its_epoch_even_if_it_has_more_to_give_up() -> None:
+    driver = ConsumerDriver(topics=Topics(t=6))
+    first = driver.member("a")
+    driver.member("b")
+    told = first.take(driver.beat("a", first.epoch, owned=first.owned))
+    driver.member("c")
+
+    again = first.beat()
+
+    # What it sent in the epoch before, when it had more, is refused from now on.
+    assert (told.epoch, again.epoch) == (1, 2)
+    assert len(first.partitions) == 2
+    assert driver.described_member("a").assignment == first.owned
+
+
 def test_a_member_that_keeps_its_partitions_is_never_told_to_stop() -> None:
     driver = ConsumerDriver(topics=Topics(t=3))
     members = [driver.member(each) for each in "abc"]
