@@ -11,9 +11,9 @@
     scratch        the directory for their data, which is removed even if this process is killed
     pytest_plugin  the fixtures penstock_broker and penstock_topic
 
-It is the production node on a disk that syncs nothing, with the settings of `TEST_SETTINGS`, which leave out
-other waits of a test (for more members of a group). A node on a thread starts faster and shows up in a debugger,
-but shares the GIL with the test; one in a process of its own does not, and a test can kill it.
+It is the production node on a disk that syncs nothing, with the settings of `TEST_SETTINGS`, which leave
+out other waits of a test (for more members of a group). A node on a thread starts faster and shows up in a
+debugger, but shares the GIL with the test; one in a process of its own does not, and a test can kill it.
 
 Nothing stays behind: threads, processes, sockets, files, signal handlers, the settings of the garbage
 collector. That holds after an exception in the test, and, for processes and files, when the process of
