@@ -143,6 +143,9 @@ class EligibilityProbe:
                     self._log_starts.forget(place, node_id)
             elif self._is_excused(node, place, partition):
                 self._log_starts.forget(place, node_id)
+            elif replica.log.start == replica.log.end and node_id not in partition.isr:
+                # It begins anew, with the batch in the middle of which its leader's log starts.
+                self._log_starts.forget(place, node_id)
             else:
                 starts[int(node_id)] = int(replica.log.start)
                 self._look_at_size(place, int(node_id), replica.log)
