@@ -1,0 +1,241 @@
+"""Transactions on the log of their coordinator: when markers are sent, and what a successor goes on with."""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from penstock.broker.coordinator.transactions import (
+    TransactionPorts,
+    TransactionService,
+    TransactionServiceOptions,
+)
+from penstock.broker.producer_ids import OnProducerId
+from penstock.broker.transactions.markers import TransactionMarker
+from penstock.core.metadata import TRANSACTIONS_TOPIC, FeatureLevelSet, replay
+from penstock.core.metadata.levels import METADATA_VERSION, TRANSACTIONS_LEVEL
+from penstock.core.model import ApiError, ErrorKind, NodeId, ProducerId, TopicId
+from penstock.core.transactions import (
+    AddPartitions,
+    BatchDone,
+    BatchMember,
+    CommitBatch,
+    DescribedTransaction,
+    DescribeTransaction,
+    EndTransaction,
+    InitProducer,
+    ListedTransactions,
+    ProducerGranted,
+    ProducerIdentity,
+    Reply,
+    TransactionOptions,
+    TransactionState,
+)
+from penstock.storage.disk import CrashableDisk
+from tests.unit.broker.coordinator.leader_bench import NODE, LeaderBench, topic_facts
+from tests.unit.core.transactions.transaction_driver import at
+
+STATE_ID = TopicId(UUID(int=60))
+ID = "payments"
+S = TransactionState
+
+
+class TransactionsBench(LeaderBench):
+    """One node that leads the transaction topic; its markers wait until the test takes them."""
+
+    def __init__(self, disk: CrashableDisk | None = None, *, level: int = TRANSACTIONS_LEVEL) -> None:
+        super().__init__(disk)
+        self.level = level
+        self.next_id = 1_000
+        self.sent: list[tuple[TransactionMarker, Callable[[], bool], Callable[[bool], None]]] = []
+        ports = TransactionPorts(self._next_id, self)
+        self.metrics = ports.metrics
+        self.transactions = TransactionService(
+            NODE,
+            self.runtime,
+            self,
+            self,
+            ports,
+            TransactionServiceOptions(TransactionOptions(timeout_ms_max=60_000)),
+        )
+
+    def send(
+        self, marker: TransactionMarker, is_current: Callable[[], bool], done: Callable[[bool], None]
+    ) -> None:
+        self.sent.append((marker, is_current, done))
+
+    def _next_id(self, given: OnProducerId) -> None:
+        self.next_id += 1
+        given(ProducerId(self.next_id - 1))
+
+    def start(self, epoch: int = 0) -> "TransactionsBench":
+        self.lead(TRANSACTIONS_TOPIC, STATE_ID, 1, epoch)
+        facts = topic_facts(TRANSACTIONS_TOPIC, STATE_ID, 1)
+        self.image = replay(self.image, [FeatureLevelSet(METADATA_VERSION, self.level), *facts])
+        self.transactions.on_metadata(self.image)
+        self.settle()
+        return self
+
+    def restarted(self, epoch: int = 1) -> "TransactionsBench":
+        return TransactionsBench(self.crashable.copy()).start(epoch)
+
+    def submit(self, command: type[Any], **fields: Any) -> list[Reply]:
+        replies: list[Reply] = []
+        self.transactions.submit(command(on_reply=replies.append, **fields))
+        self.settle()
+        return replies
+
+    def ask(self, command: type[Any], **fields: Any) -> Reply:
+        (reply,) = self.submit(command, **{"transactional_id": ID, **fields})
+        return reply
+
+    def begin(self, transactional_id: str = ID) -> ProducerIdentity:
+        reply = self.ask(InitProducer, transactional_id=transactional_id, timeout_ms=10_000)
+        assert isinstance(reply, ProducerGranted), reply
+        self.ask(
+            AddPartitions,
+            transactional_id=transactional_id,
+            producer=reply.producer,
+            partitions=(at("t"), at("t", 1)),
+            client_version=2,
+        )
+        return reply.producer
+
+    def end(self, producer: ProducerIdentity) -> Reply:
+        return self.ask(EndTransaction, producer=producer, is_commit=True, client_version=2)
+
+    def state(self, transactional_id: str = ID) -> TransactionState:
+        reply = self.ask(DescribeTransaction, transactional_id=transactional_id)
+        assert isinstance(reply, DescribedTransaction), reply
+        return reply.transaction.state
+
+
+@pytest.fixture
+def bench() -> TransactionsBench:
+    return TransactionsBench().start(epoch=4)
+
+
+def kind(reply: Reply) -> ErrorKind | None:
+    return reply.kind if isinstance(reply, ApiError) else None
+
+
+def test_a_transaction_is_complete_when_its_markers_are_written(bench: TransactionsBench) -> None:
+    producer = bench.begin()
+    assert bench.sent == []
+
+    assert isinstance(bench.end(producer), ProducerGranted)
+
+    ((marker, is_current, done),) = bench.sent
+    assert marker == TransactionMarker(1_000, 1, 4, True, 2, (at("t"), at("t", 1)))
+    assert is_current()
+    assert bench.state() is S.PREPARE_COMMIT
+    done(True)
+    bench.settle()
+    assert bench.state() is S.COMPLETE_COMMIT
+    assert bench.metrics.ended.of("committed").count == 1
+
+
+def test_no_marker_is_sent_before_the_outcome_is_committed(bench: TransactionsBench) -> None:
+    producer = bench.begin()
+    bench.syncs.held = True
+
+    replies = bench.submit(EndTransaction, transactional_id=ID, producer=producer, is_commit=True)
+
+    assert (replies, bench.sent) == ([], [])
+    bench.syncs.held = False
+    bench.settle()
+    assert (len(replies), len(bench.sent)) == (1, 1)
+
+
+def test_a_successor_sends_the_markers_of_what_is_prepared(bench: TransactionsBench) -> None:
+    bench.end(bench.begin())
+
+    successor = bench.restarted(epoch=5)
+
+    ((marker, _, done),) = successor.sent
+    assert (marker.coordinator_epoch, marker.producer_epoch) == (5, 1)
+    done(True)
+    successor.settle()
+    assert successor.state() is S.COMPLETE_COMMIT
+    assert successor.restarted().sent == []
+
+
+def test_a_coordinator_that_was_given_up_completes_nothing(bench: TransactionsBench) -> None:
+    bench.end(bench.begin())
+    ((_, is_current, done),) = bench.sent
+
+    bench.transactions.stop()
+    bench.settle()
+
+    assert not is_current()
+    done(False)
+    done(True)
+    bench.settle()
+    assert bench.restarted().sent != []
+
+
+def test_a_transaction_that_takes_too_long_is_ended_without_being_asked(bench: TransactionsBench) -> None:
+    bench.begin()
+
+    bench.timers.pass_ms(11_000)
+    bench.settle()
+
+    ((marker, _, _),) = bench.sent
+    assert (marker.is_commit, marker.producer_epoch) == (False, 1)
+    assert bench.metrics.timeouts.of().count == 1
+
+
+def test_ids_of_one_sink_are_coordinated_together(bench: TransactionsBench) -> None:
+    members = [BatchMember(f"sink#{task}", *bench.begin(f"sink#{task}")) for task in range(3)]
+
+    replies = bench.submit(CommitBatch, sink="sink", batch="1", members=tuple(members))
+
+    assert replies == [BatchDone(is_repeat=False)]
+    assert len(bench.sent) == 3
+    for _, _, done in bench.sent:
+        done(True)
+    bench.settle()
+    assert [bench.state(f"sink#{task}") for task in range(3)] == [S.COMPLETE_COMMIT] * 3
+    assert bench.restarted().submit(CommitBatch, sink="sink", batch="1", members=()) == [
+        BatchDone(is_repeat=True)
+    ]
+
+
+def test_a_batch_that_is_prepared_goes_on_at_a_successor(bench: TransactionsBench) -> None:
+    members = [BatchMember(f"sink#{task}", *bench.begin(f"sink#{task}")) for task in range(3)]
+    bench.submit(CommitBatch, sink="sink", batch="1", members=tuple(members))
+
+    successor = bench.restarted()
+
+    assert [marker.is_commit for marker, _, _ in successor.sent] == [True] * 3
+
+
+def test_ids_are_listed_in_order(bench: TransactionsBench) -> None:
+    for transactional_id in ("b", "a"):
+        bench.begin(transactional_id)
+    found: list[ListedTransactions | ApiError] = []
+
+    bench.transactions.list_transactions((S.ONGOING,), (), -1, found.append)
+
+    (listed,) = found
+    assert isinstance(listed, ListedTransactions)
+    assert [each.transactional_id for each in listed.transactions] == ["a", "b"]
+
+
+def test_an_id_of_unreasonable_length_is_refused(bench: TransactionsBench) -> None:
+    for bad in ("", "x" * 8_001):
+        reply = bench.ask(InitProducer, transactional_id=bad, timeout_ms=10)
+        assert kind(reply) is ErrorKind.INVALID_REQUEST
+
+
+def test_below_the_level_of_transactions_nobody_coordinates() -> None:
+    bench = TransactionsBench(level=TRANSACTIONS_LEVEL - 1).start()
+    found: list[NodeId | ApiError] = []
+
+    bench.transactions.locate(ID, found.append)
+
+    (error,) = found
+    assert isinstance(error, ApiError)
+    assert "penstock cluster upgrade" in error.detail
+    assert kind(bench.ask(InitProducer, timeout_ms=10)) is ErrorKind.COORDINATOR_NOT_AVAILABLE
