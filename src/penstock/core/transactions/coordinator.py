@@ -233,7 +233,6 @@ class TransactionCoordinator:
             outcome.reply(command.on_reply, after)
         elif after.state.is_prepared:
             # The producer asks again until its predecessor's transaction has ended.
-            self._timeouts.disarm(after.transactional_id)
             outcome.prepare(after)
             outcome.reply(command.on_reply, CONCURRENT)
         else:
@@ -276,7 +275,6 @@ class TransactionCoordinator:
         if not isinstance(after, TransactionStored):
             outcome.reply(command.on_reply, after)
             return
-        self._timeouts.disarm(after.transactional_id)
         outcome.prepare(after)
         outcome.reply(command.on_reply, ProducerGranted(next_producer(after)))
 
@@ -291,7 +289,6 @@ class TransactionCoordinator:
         now = outcome.now.wall
         outcome.facts.append(BatchCommitted(command.sink, command.batch, command.members, now))
         for member in command.members:
-            self._timeouts.disarm(member.transactional_id)
             outcome.events.append(MarkersDue(member.transactional_id))
         known = self._image.batches.get(command.sink, {})
         for batch in list(known)[: max(0, len(known) + 1 - self._options.batches_per_sink_max)]:
@@ -355,7 +352,10 @@ class TransactionCoordinator:
 
 
 class _Timeouts:
-    """When open transactions are aborted. Entries of the heap that are out of date are skipped."""
+    """When the last transaction of each id may have to be aborted, unless it has ended by then.
+
+    Entries of the heap that are out of date are skipped.
+    """
 
     __slots__ = ("_due", "_heap")
 
@@ -370,9 +370,6 @@ class _Timeouts:
             # Transactions end long before their timeout: what they leave here must not pile up.
             self._heap = [(due, each) for each, due in self._due.items()]
             heapq.heapify(self._heap)
-
-    def disarm(self, transactional_id: str) -> None:
-        self._due.pop(transactional_id, None)
 
     def next(self) -> Instant | None:
         heap, due = self._heap, self._due

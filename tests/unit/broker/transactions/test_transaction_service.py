@@ -175,6 +175,17 @@ def test_a_coordinator_that_was_given_up_completes_nothing(bench: TransactionsBe
     assert bench.restarted().sent != []
 
 
+def test_a_transaction_whose_markers_a_newer_coordinator_sends_stays_prepared(
+    bench: TransactionsBench,
+) -> None:
+    bench.end(bench.begin())
+
+    bench.sent[0][2](False)
+    bench.settle()
+
+    assert bench.state() is S.PREPARE_COMMIT
+
+
 def test_a_transaction_that_takes_too_long_is_ended_without_being_asked(bench: TransactionsBench) -> None:
     bench.begin()
 

@@ -113,8 +113,12 @@ def test_what_was_completed_meanwhile_is_not_completed_again() -> None:
     stored = len(driver.log)
 
     assert driver.prepared() is None
-    driver.ask(CompleteTransaction, producer=producer(prepared.producer_id, prepared.producer_epoch))
+    late = producer(prepared.producer_id, prepared.producer_epoch)
+    driver.ask(CompleteTransaction, producer=late)
     assert len(driver.log) == stored
+    driver.end(late)
+    driver.ask(CompleteTransaction, producer=late)
+    assert driver.stored().state is S.PREPARE_COMMIT
 
 
 def test_an_id_that_nobody_used_for_long_is_forgotten() -> None:

@@ -247,6 +247,26 @@ def test_a_producer_that_aborts_by_starting_again_is_not_fenced() -> None:
     assert driver.begin(expected=first) == producer(1_000, 1)
 
 
+def test_a_producer_whose_end_got_no_response_starts_again_with_the_epoch_that_it_has_by_now() -> None:
+    driver = Driver()
+    first = driver.begin()
+    second = driver.run(first)
+
+    assert driver.begin(expected=first) == second
+
+
+def test_an_epoch_before_a_fenced_one_does_not_come_back() -> None:
+    driver = Driver()
+    first = driver.begin()
+    second = driver.begin(expected=first)
+    driver.add(second)
+    driver.init()
+    driver.complete()
+
+    assert kind(driver.init(first)) is ErrorKind.PRODUCER_FENCED
+    assert kind(driver.init(second)) is ErrorKind.PRODUCER_FENCED
+
+
 def exhausted(last_epoch: int) -> Driver:
     """A producer whose epochs are nearly used up."""
     driver = Driver()
