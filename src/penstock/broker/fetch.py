@@ -358,7 +358,7 @@ def read_one(
             if ranges and not (size and ranges[0].length > left):
                 records = ranges[0]
                 if read_committed:
-                    aborted = log.aborted_between(Offset(offset), end)
+                    aborted = log.aborted_in(Offset(offset), records, end)
         except PenstockError as error:
             refused = _refused_read(partition, error)
             return FetchedPartition(refused, high_watermark, stable, log_start)

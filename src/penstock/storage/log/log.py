@@ -282,6 +282,10 @@ class PartitionLog:
         """What a read_committed consumer of this range must skip."""
         return read.aborted_between(self._state, start, end)
 
+    def aborted_in(self, start: Offset, piece: FileRange, end: Offset) -> list[AbortedTransaction]:
+        """The same for a range that `read` returned, from `start` on, below `end`."""
+        return read.aborted_in(self._state, start, piece, end)
+
     def sync(self, done: Done) -> None:
         """Make everything appended so far durable, then call `done`, with the error if it failed."""
         state = self._state

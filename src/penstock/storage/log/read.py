@@ -1,5 +1,6 @@
 """Reading batches and finding offsets. Nothing in here changes the log."""
 
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from penstock.core.model import Offset, StorageError, Timestamp
@@ -11,11 +12,15 @@ from penstock.storage.log.state import LogState
 from penstock.storage.log.types import (
     EMPTY_READ,
     DamagedRange,
+    FileRange,
     OffsetOutOfRange,
     ReadResult,
     SuspectSegment,
     TimestampOffset,
 )
+
+# Rows of the aborted index stand in the order of their markers.
+_LAST_OFFSET = 2
 
 
 def read(state: LogState, start: Offset, max_bytes: int, end: Offset | None) -> ReadResult:
@@ -98,15 +103,31 @@ def aborted_between(state: LogState, start: Offset, end: Offset) -> list[Aborted
         if segment.lacks_aborted:
             # Behind the damage there may have been more of them.
             raise SuspectSegment(segment.base_offset, "its aborted transactions cannot be found again")
-        for aborted in rows_of(table):
-            if aborted.last_offset >= start and aborted.first_offset < end:
+        for aborted in rows_of(table, start):
+            if aborted.first_offset < end:
                 found.append(aborted)
             if aborted.last_stable_offset >= end:
                 return found
     return found
 
 
-def rows_of(words: Words) -> Iterator[AbortedTransaction]:
-    """The rows of an aborted index."""
-    for at in range(0, len(words), ABORTED.words):
+def aborted_in(state: LogState, start: Offset, piece: FileRange, end: Offset) -> list[AbortedTransaction]:
+    """Those that have records in a range that was read from `start` on, all of it below `end`."""
+    segments = state.segments
+    for index in range(segments.index_of(start), len(segments)):
+        segment = segments[index]
+        if segment.file is piece.file:
+            behind = segment.offset_behind(piece.position + piece.length)
+            if behind is None:
+                behind = segments.end_of(index, state.end)
+            return aborted_between(state, start, min(end, behind))
+    # Compaction has replaced the file since: a list that is too long does no harm.
+    return aborted_between(state, start, end)
+
+
+def rows_of(words: Words, start: int = 0) -> Iterator[AbortedTransaction]:
+    """The rows of an aborted index whose marker is at `start` or behind it."""
+    rows = range(len(words) // ABORTED.words)
+    first = bisect_left(rows, start, key=lambda row: words[row * ABORTED.words + _LAST_OFFSET])
+    for at in range(first * ABORTED.words, len(words), ABORTED.words):
         yield AbortedTransaction._make(words[at : at + ABORTED.words])

@@ -390,6 +390,12 @@ class Segment:
             self.index.distrust()
             return self._locate_by_index(offset)
 
+    def offset_behind(self, position: int) -> Offset | None:
+        """An offset that no batch before this position reaches; None if the index has no row behind it."""
+        offsets = self.index.offsets
+        row = bisect_left(offsets, position, key=lambda word: word & POSITION_MASK)
+        return Offset(self.base_offset + (offsets[row] >> POSITION_BITS)) if row < len(offsets) else None
+
     def _before_damage(self, offset: Offset) -> int | None:
         """Like `locate`, or the beginning of the damage that hides the place."""
         hidden = self.damage_at(offset)
