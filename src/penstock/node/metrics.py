@@ -87,5 +87,6 @@ def _readings(log: PartitionLog) -> LogReadings:
     return LogReadings(
         size_bytes=lambda: log.size_bytes,
         segments=lambda: len(log.segments()),
+        stable_lag=lambda: log.high_watermark - log.last_stable_offset,
         appends=lambda: HistogramSnapshot(log.stats.append_buckets, log.stats.append_ns),
     )

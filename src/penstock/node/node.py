@@ -153,6 +153,7 @@ class Node:
         behind = self.backstage
         declared = [kafka, behind.produce_metrics, behind.group_metrics, behind.replication.metrics]
         declared.append(behind.transaction_metrics)
+        declared.append(behind.late_transaction_metrics)
         declared += [behind.partitions.scrubber.metrics, behind.journal.metrics, behind.telemetry_metrics]
         page = MetricsPage(behind.partitions, [*declared, EventMetrics()])
         page.on_metadata(self.backstage.controller.image)

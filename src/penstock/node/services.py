@@ -29,6 +29,7 @@ from penstock.broker.replication import ReplicationService
 from penstock.broker.telemetry import TelemetryMetrics, TelemetryService
 from penstock.broker.topics import TopicService
 from penstock.broker.transactions.batch_commit import BatchCommitService
+from penstock.broker.transactions.late_transactions import LateTransactionMetrics, LateTransactions
 from penstock.broker.transactions.marker_sender import LeaderMarkerSender
 from penstock.broker.transactions.markers import MarkerWriter
 from penstock.broker.transactions.offset_commits import TransactionalOffsetCommits
@@ -78,6 +79,7 @@ class NodeServices:
         self.group_metrics = GroupMetrics()
         self.telemetry_metrics = TelemetryMetrics()
         self.transaction_metrics = TransactionMetrics()
+        self.late_transaction_metrics = LateTransactionMetrics()
         self._groups: GroupService | None = None
         self._transactions: TransactionService | None = None
         self.journal = _open_journal(runtime, storage, options.journal)
@@ -235,6 +237,7 @@ class NodeServices:
         self, topics: TopicService, producer_ids: ProducerIdManager, markers: MarkerWriter
     ) -> TransactionService:
         options, controller, metrics = self._options, self.controller, self.transaction_metrics
+        limits = transaction_options_of(controller.image, options.node_id, options.static)
         sender = LeaderMarkerSender(self._runtime, self._transaction_peers, metrics.marker_retries.of())
         self._transactions = transactions = TransactionService(
             options.node_id,
@@ -242,8 +245,12 @@ class NodeServices:
             self.partitions,
             topics,
             TransactionPorts(producer_ids.next, sender, metrics),
-            transaction_options_of(controller.image, options.node_id, options.static),
+            limits,
         )
+        timeout_ms_max = limits.machine.timeout_ms_max
+        LateTransactions(
+            self._runtime, self.partitions, timeout_ms_max, self.late_transaction_metrics
+        ).start()
         self._transaction_peers.serve(transactions, markers)
         self.batch_commit.serve(transactions)
         for follower in (sender.on_metadata, transactions.on_metadata):

@@ -237,6 +237,7 @@ class LogReadings:
 
     size_bytes: Callable[[], int]
     segments: Callable[[], int]
+    stable_lag: Callable[[], int]
     appends: Callable[[], HistogramSnapshot]
 
 
@@ -250,6 +251,11 @@ class LogMetrics(Metrics):
             "penstock_log_size_bytes", "Bytes of a partition's segment files.", partition
         )
         self.segments = self.gauge("penstock_log_segments", "Segment files of a partition.", partition)
+        self.stable_lag = self.gauge(
+            "penstock_last_stable_offset_lag",
+            "Offsets below a partition's high watermark that open transactions hold back.",
+            partition,
+        )
         self.append_seconds = self.seconds(
             "penstock_log_append_seconds",
             "Time to append batches to a log, without the sync.",
@@ -261,10 +267,12 @@ class LogMetrics(Metrics):
         """Report a log from now on."""
         self.size_bytes.read(readings.size_bytes, topic, partition)
         self.segments.read(readings.segments, topic, partition)
+        self.stable_lag.read(readings.stable_lag, topic, partition)
         self.append_seconds.of(topic).include((topic, partition), readings.appends)
 
     def forget(self, topic: str, partition: int) -> None:
         """Stop reporting a log that is about to be closed; what its appends took stays with its topic."""
         self.size_bytes.forget(topic, partition)
         self.segments.forget(topic, partition)
+        self.stable_lag.forget(topic, partition)
         self.append_seconds.of(topic).settle((topic, partition))

@@ -161,7 +161,7 @@ def test_a_watched_log_reports_its_size_segments_and_appends() -> None:
     metrics = LogMetrics()
     stats = LogStats()
     readings = LogReadings(
-        lambda: 4096, lambda: 2, lambda: HistogramSnapshot(stats.append_buckets, stats.append_ns)
+        lambda: 4096, lambda: 2, lambda: 7, lambda: HistogramSnapshot(stats.append_buckets, stats.append_ns)
     )
     metrics.watch("orders", 3, readings)
 
@@ -171,6 +171,7 @@ def test_a_watched_log_reports_its_size_segments_and_appends() -> None:
     read = samples(metrics)
     assert read["penstock_log_size_bytes", "partition=3,topic=orders"] == 4096
     assert read["penstock_log_segments", "partition=3,topic=orders"] == 2
+    assert read["penstock_last_stable_offset_lag", "partition=3,topic=orders"] == 7
     assert read["penstock_log_append_seconds_sum", "topic=orders"] == 0.003
     assert read["penstock_log_append_seconds_bucket", "le=0.001,topic=orders"] == 1
     assert read["penstock_log_append_seconds_bucket", "le=0.0025,topic=orders"] == 2
@@ -180,7 +181,7 @@ def test_a_log_that_is_closed_leaves_what_its_appends_took() -> None:
     metrics = LogMetrics()
     stats = LogStats()
     readings = LogReadings(
-        lambda: 4096, lambda: 2, lambda: HistogramSnapshot(stats.append_buckets, stats.append_ns)
+        lambda: 4096, lambda: 2, lambda: 7, lambda: HistogramSnapshot(stats.append_buckets, stats.append_ns)
     )
     metrics.watch("orders", 3, readings)
     took_a_millisecond(stats)

@@ -7,10 +7,12 @@ import pytest
 
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.produce import AppendResult, PendingAppend, ProduceService
+from penstock.broker.transactions.late_transactions import LateTransactionMetrics, LateTransactions
 from penstock.broker.transactions.markers import MarkerResults, MarkerWriter, TransactionMarker
 from penstock.broker.transactions.verification import TransactionalRequest, TransactionVerification
-from penstock.core.model import ApiError, ErrorKind, TopicPartition
+from penstock.core.model import SECOND, ApiError, ErrorKind, TopicPartition
 from penstock.core.records import Record, write_batch
+from tests.support.recorded_events import recorded_events
 from tests.unit.broker.produce_and_fetch.conftest import Bench
 
 Answer = Mapping[TopicPartition, ApiError | None]
@@ -414,3 +416,26 @@ def test_many_markers_take_many_turns_of_the_loop_and_all_are_answered(leader: L
     assert orders.log.end == 250
     assert all(result[orders.name] is None for result in results)
     assert {error.kind for result in results if (error := result[missing])} == {ErrorKind.NOT_LEADER}
+
+
+def test_a_transaction_that_nobody_ends_is_reported_once_and_shown_until_it_ends(leader: Leader) -> None:
+    metrics = LateTransactionMetrics()
+    partitions = leader.bench.backend.partitions
+    LateTransactions(leader.bench.runtime, partitions, 60_000, metrics).start()
+    orders = leader.bench.topic()
+    begin(leader, orders)
+
+    with recorded_events() as events:
+        leader.bench.run(350 * SECOND)
+        in_time = list(metrics.late.figures)
+        leader.bench.run(190 * SECOND)
+        late = [reading() for reading in metrics.late.figures.values()]
+        leader.end(orders, is_commit=False)
+        leader.bench.run(61 * SECOND)
+
+    assert in_time == []
+    assert late == [1]
+    assert list(metrics.late.figures) == []
+    assert [(one["producer_id"], one["first_offset"]) for one in events.named("transaction.late")] == [
+        (ALICE, 0)
+    ]
