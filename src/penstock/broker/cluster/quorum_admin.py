@@ -77,7 +77,16 @@ class VoterChanges:
         elif member in members.learners:
             self._change(PromoteLearner(member), until, told, then=told)
         else:
-            self._change(AddLearner(member), until, told, then=lambda _: self._promote(member, until, told))
+
+            def promoted(error: ApiError | None) -> None:
+                if error is not None and member in self._quorum.raft.configuration.learners:
+                    # Nobody asked for a learner, and one that does not exist would be waited for.
+                    self._quorum.change_members(RemoveMember(member), lambda _: None)
+                told(error)
+
+            self._change(
+                AddLearner(member), until, told, then=lambda _: self._promote(member, until, promoted)
+            )
 
     def remove_voter(self, member: Member, told: VoterChangeDone) -> None:
         """Remove a voter; `told` gets None when that is committed."""

@@ -531,9 +531,11 @@ def _check_promotion(
         return ApiError(ErrorKind.DUPLICATE_VOTER, "another directory votes under this node id")
     peer = replication.of(member)
     options = state.options
-    # A voter that is far behind or gone would only make majorities harder to reach.
+    # A voter that is far behind or gone would only make majorities harder to reach, and one that never
+    # acknowledged anything may not exist.
     if (
         peer is None
+        or peer.match == 0
         or peer.match + options.promotion_lag_max < state.commit
         or state.now - peer.heard_at >= options.election_ns
     ):

@@ -160,3 +160,19 @@ def test_a_learner_that_is_away_is_kept_as_long_as_it_is_registered() -> None:
     stage.run_ms(30_000)
 
     assert stage.learners(stage.leader()) == [4]
+
+
+def test_a_node_that_nobody_has_heard_of_does_not_become_a_voter() -> None:
+    """It would take the majority from a cluster of one."""
+    stage = cluster_of(1)
+    nobody = Member(NodeId(9), UUID(int=9))
+
+    error = changed(stage, "n1", "add", nobody)
+    stage.run_ms(5_000)
+
+    assert isinstance(error, ApiError)
+    assert error.kind is ErrorKind.TIMED_OUT
+    status = described(stage, "n1")
+    assert isinstance(status, QuorumStatus)
+    assert [voter.node_id for voter in status.voters] == [1]
+    assert status.learners == (), "nor is it a learner that is waited for"
