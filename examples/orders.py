@@ -21,7 +21,8 @@ def main(bootstrap: str) -> None:
         socket.create_connection((host, int(port)), timeout=2).close()
     except OSError:
         raise SystemExit(f"no broker at {bootstrap}: start one with `penstock up`") from None
-    common = {"bootstrap.servers": bootstrap}
+    # Warnings and errors only: that a broker asks for client metrics (KIP-714) is no news.
+    common = {"bootstrap.servers": bootstrap, "log_level": 4}
 
     admin = AdminClient(common)
     created = admin.create_topics([NewTopic(TOPIC, num_partitions=3)])[TOPIC]

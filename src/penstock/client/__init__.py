@@ -11,6 +11,7 @@ For programs, `Producer` and `Consumer`:
     worker_pool     messages handled by several threads, in order per key
     async_worker_pool   likewise by tasks
     ordered_work    what may be handled now, and up to where all is finished
+    offset_store    positions in files, or in a SQL database with the results
     dead_letters    messages that nobody could handle
     properties      Kafka's settings, in either spelling
     partitioner     key hash, round-robin, sticky, or a function
@@ -74,6 +75,7 @@ from penstock.client.errors import (
 )
 from penstock.client.groups import GroupAdmin, GroupDetail, GroupSummary, PartitionLag
 from penstock.client.message import Delivery, Message, RawMessage, TopicPartition
+from penstock.client.offset_store import FileOffsets, OffsetConflict, OffsetStore, SqlOffsets
 from penstock.client.producer import (
     ANY_PARTITION,
     BulkProducer,
@@ -114,6 +116,10 @@ __all__ = [
     "Consumer",
     "Message",
     "RawMessage",
+    "OffsetStore",
+    "FileOffsets",
+    "SqlOffsets",
+    "OffsetConflict",
     "TopicPartition",
     "Serde",
     "serde",

@@ -7,7 +7,7 @@ are handed out one by one. What counts as processed, and what is committed when,
         async for message in consumer:
             await handle(message)
 
-Rebalance listeners are called on that thread, not on the loop.
+Rebalance listeners and offset stores are called on that thread, not on the loop.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 from penstock.client.async_worker_pool import AsyncWorkerPool
 from penstock.client.endpoint import ClientError
 from penstock.client.message import Message, TopicPartition
+from penstock.client.offset_store import OffsetStore
 from penstock.client.properties import ConsumerSettings
 from penstock.client.serialization import Serde
 from penstock.client.sync_consumer import Consumer, RebalanceListener
@@ -51,6 +52,7 @@ class AsyncConsumer(Generic[K, V]):
         topics: str | Iterable[str] | None = None,
         key_deserializer: Serde[K] | None = None,
         value_deserializer: Serde[V] | None = None,
+        offset_store: OffsetStore | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -59,6 +61,7 @@ class AsyncConsumer(Generic[K, V]):
             topics=topics,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
+            offset_store=offset_store,
             **settings,
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-consumer")

@@ -210,7 +210,7 @@ def _with_defaults(role: Role, given: dict[str, Any]) -> dict[str, Any]:
         "allow.auto.create.topics": True,
     }
     if role == "consumer":
-        return {**settings, "enable.auto.commit": True, **given, "enable.auto.offset.store": False}
+        return {**settings, **given, "enable.auto.offset.store": False}
     acks = given.pop("request.required.acks", given.pop("acks", "all"))
     # Idempotence needs the acknowledgement of all; whoever asks for fewer does without it.
     strong = str(acks) in ("all", "-1")

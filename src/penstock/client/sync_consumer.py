@@ -23,8 +23,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 
 from penstock.client.endpoint import ClientError, opened, reason
-from penstock.client.errors import TransactionAborted, failure, kafka_error
+from penstock.client.errors import InvalidProperty, TransactionAborted, failure, kafka_error
 from penstock.client.message import Message, RawMessage, TopicPartition, raw_message
+from penstock.client.offset_store import OffsetStore
 from penstock.client.properties import ConsumerSettings, read_properties
 from penstock.client.serialization import Serde, decode_message
 from penstock.client.worker_pool import ProcessOptions, ProcessSettings, WorkerPool
@@ -66,18 +67,24 @@ class Consumer(Generic[K, V]):
         topics: str | Iterable[str] | None = None,
         key_deserializer: Serde[K] | None = None,
         value_deserializer: Serde[V] | None = None,
+        offset_store: OffsetStore | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
         from confluent_kafka import Consumer as LibrdkafkaConsumer
 
         self._properties = read_properties("consumer", properties, settings)
         librdkafka = dict(self._properties.librdkafka)
-        self.group: str | None = librdkafka.setdefault("group.id", None)
-        if self.group is None:
-            librdkafka.update({"group.id": GROUPLESS, "enable.auto.commit": False})
+        self.group: str | None = librdkafka.get("group.id")
+        self._offset_store = offset_store
+        self._auto_commit = _commits_itself(librdkafka, offset_store)
+        # Without a group nobody subscribes, but librdkafka wants a name.
+        librdkafka["group.id"] = self.group or GROUPLESS
+        librdkafka["enable.auto.commit"] = self._auto_commit and offset_store is None
         self._on_error = librdkafka.get("error_cb")
         librdkafka["error_cb"] = self._note_error
-        self._auto_commit = _is_true(librdkafka["enable.auto.commit"])
+        self._store_seconds = STORE_SECONDS
+        if offset_store is not None:
+            self._store_seconds = int(librdkafka.get("auto.commit.interval.ms", 5_000)) / 1_000
         self._is_incremental = (
             "cooperative" in str(librdkafka.get("partition.assignment.strategy", ""))
             or librdkafka.get("group.protocol") == "consumer"
@@ -93,6 +100,8 @@ class Consumer(Generic[K, V]):
         # Behind the last message handed out; the first one that a rewind goes back to.
         self._positions: dict[TopicPartition, int] = {}
         self._rewind_to: dict[TopicPartition, int] = {}
+        # The first message handed out since the partition was assigned.
+        self._first: dict[TopicPartition, int] = {}
         self._lost_uncommitted = False
         # Processed, and not handed to librdkafka yet.
         self._processed: dict[TopicPartition, int] = {}
@@ -211,8 +220,14 @@ class Consumer(Generic[K, V]):
         return self.positions()
 
     def rewind(self) -> None:
-        """Read again everything that was returned since the last commit."""
+        """Read again everything that was returned since the last commit.
+
+        With a store that is what it says: a transaction that was rolled back has committed nothing.
+        """
         self._lost_uncommitted = False
+        if self._offset_store is not None:
+            stored = self._offset_store.load(list(self._first))
+            self._rewind_to = {one: stored.get(one, first) for one, first in self._first.items()}
         self._in_hand = []
         for partition, offset in list(self._rewind_to.items()):
             self._processed.pop(partition, None)
@@ -282,6 +297,8 @@ class Consumer(Generic[K, V]):
 
     def run_pool(self, pool: WorkerPool) -> int:
         """Run a pool, which takes part in rebalances."""
+        if self._offset_store is not None and self._offset_store.is_transactional:
+            raise ClientError("process cannot commit offsets in the program's transactions: poll instead")
         self._pool = pool
         try:
             return pool.run()
@@ -378,6 +395,7 @@ class Consumer(Generic[K, V]):
         for message in messages:
             partition = TopicPartition(message.topic, message.partition)
             self._rewind_to.setdefault(partition, message.offset)
+            self._first.setdefault(partition, message.offset)
             self._positions[partition] = message.offset + 1
 
     def settle(self) -> None:
@@ -406,7 +424,7 @@ class Consumer(Generic[K, V]):
 
     def _store_in_time(self) -> None:
         now = time.perf_counter()
-        if self._processed and now - self._stored_at >= STORE_SECONDS:
+        if self._processed and now - self._stored_at >= self._store_seconds:
             self._stored_at = now
             self._store()
 
@@ -417,6 +435,9 @@ class Consumer(Generic[K, V]):
         processed, self._processed = self._processed, {}
         if not self._auto_commit or not processed:
             return
+        if self._offset_store is not None:
+            self._offset_store.save(processed)
+            return
         for partition, offset in processed.items():
             try:
                 self.client.store_offsets(offsets=[_native(partition, offset)])
@@ -426,8 +447,11 @@ class Consumer(Generic[K, V]):
                     raise failure(f"{partition}: storing the offset", error) from None
 
     def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if self._offset_store is not None:
+            self._offset_store.save(offsets)
+            return
         if self.group is None:
-            raise ClientError("commit needs group_id=")
+            raise ClientError("commit needs group_id= or offset_store=")
         answers = self._call(
             f"group {self.group}: committing",
             self.client.commit,
@@ -470,13 +494,20 @@ class Consumer(Generic[K, V]):
         self._drop_fetched(partitions)
         for partition in partitions:
             self._positions.pop(partition, None)
+            self._first.pop(partition, None)
             if self._rewind_to.pop(partition, None) is not None:
                 self._lost_uncommitted = True
             self._processed.pop(partition, None)
         self._in_hand = [one for one in self._in_hand if one.topic_partition not in partitions]
 
     def _starts(self, offsets: Mapping[TopicPartition, int | None]) -> list[Any]:
-        return [_native(one, offset) for one, offset in offsets.items()]
+        """Where to begin: at offsets that were asked for, or where the store or the group is."""
+        stored: Mapping[TopicPartition, int] = {}
+        if self._offset_store is not None:
+            stored = self._offset_store.load(list(offsets))
+        return [
+            _native(one, stored.get(one) if offset is None else offset) for one, offset in offsets.items()
+        ]
 
     def _call(self, what: str, call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         from confluent_kafka import KafkaException
@@ -517,6 +548,18 @@ def _where(message: Any) -> str:
 
 def _is_passed_by(message: Any) -> bool:
     return message.error() is not None and message.error().name() in _PASSED_BY
+
+
+def _commits_itself(librdkafka: Mapping[str, Any], store: OffsetStore | None) -> bool:
+    asked = librdkafka.get("enable.auto.commit")
+    if store is not None and store.is_transactional:
+        if asked is not None and _is_true(asked):
+            raise InvalidProperty(
+                "enable.auto.commit: the program commits these offsets, with its transactions"
+            )
+        return False
+    has_place = store is not None or librdkafka.get("group.id") is not None
+    return has_place and (asked is None or _is_true(asked))
 
 
 def _is_true(value: object) -> bool:

@@ -62,7 +62,23 @@ def test_the_orders_example_reads_what_it_sent_as_often_as_it_is_run(
         assert read == ["read anna: 3 apples", "read ben: a book", "read carla: 2 chairs"]
 
 
-@pytest.mark.parametrize("name", ["orders.py", pytest.param("pipeline/submit.py", marks=needs_spark)])
+def test_the_sql_example_has_every_order_once_as_often_as_it_is_run(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    for times in (1, 2):
+        done = run("exactly_once_sql.py", tmp_path, broker.bootstrap, "orders.db")
+
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.splitlines() == [
+            f"anna: 3 apples, {times} times",
+            f"ben: a book, {times} times",
+            f"carla: 2 chairs, {times} times",
+        ]
+
+
+@pytest.mark.parametrize(
+    "name", ["orders.py", "exactly_once_sql.py", pytest.param("pipeline/submit.py", marks=needs_spark)]
+)
 def test_without_a_broker_one_line_says_how_to_get_one(name: str, tmp_path: Path) -> None:
     done = run(name, tmp_path)
 
