@@ -22,7 +22,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, Unpack
 
 from penstock.client.endpoint import ClientError
-from penstock.client.errors import DeliveryFailed, FatalFailure, RequestFailed, TransactionAborted
+from penstock.client.errors import (
+    DeadlineExceeded,
+    DeliveryFailed,
+    FatalFailure,
+    RequestFailed,
+    TransactionAborted,
+)
 from penstock.client.message import Delivery, TopicPartition, delivery
 from penstock.client.partitioner import Partitioner
 from penstock.client.properties import ProducerSettings
@@ -239,7 +245,8 @@ class AsyncTransaction(Generic[K, V]):
         _traceback: TracebackType | None,
     ) -> None:
         if kind is None:
-            await self.commit()
+            if self._is_open:
+                await self.commit()
         elif isinstance(error, FatalFailure):
             self._is_open = False
             await self._rewind()
@@ -285,11 +292,11 @@ class AsyncTransaction(Generic[K, V]):
             if self._consumer is not None and all(self._consumer is not one for one, _ in self._offsets):
                 await self.send_offsets(self._consumer)
             await asyncio.to_thread(finish, "committing", self._core.client.commit_transaction, self._timeout)
-        except FatalFailure:
+        except (FatalFailure, DeadlineExceeded):
             self._is_open = False
             await self._rewind()
             raise
-        except TransactionAborted:
+        except ClientError:
             await self.abort()
             raise
         self._is_open = False

@@ -222,7 +222,7 @@ class Producer(Generic[K, V]):
         a record (`delivery.timeout.ms`).
         """
         deadline = None if timeout is None else time.perf_counter() + timeout
-        while left := self.client.flush(_turn(deadline)):
+        while left := self._flush_once(_turn(deadline)):
             if deadline is not None and time.perf_counter() >= deadline:
                 raise DeadlineExceeded(f"{left} records were not stored within {timeout} s{self._why()}")
         self._raise_untaken()
@@ -235,7 +235,7 @@ class Producer(Generic[K, V]):
             self.flush(timeout)
         except DeadlineExceeded:
             self.client.purge()
-            self.client.flush(TURN_SECONDS)
+            self._flush_once(TURN_SECONDS)
             self._untaken.clear()
             raise
         finally:
@@ -338,6 +338,14 @@ class Producer(Generic[K, V]):
         waited = self._properties.own["max.block.ms"]
         return DeadlineExceeded(f"{topic}: the producer's queue was full for {waited} ms{self._why()}")
 
+    def _flush_once(self, seconds: float) -> int:
+        from confluent_kafka import KafkaException
+
+        # A fatal error comes out wherever librdkafka is called; the next send raises it for what it is.
+        with suppress(KafkaException):
+            self.client.flush(seconds)
+        return self.pending
+
     def _raise_untaken(self) -> None:
         untaken = list(self._untaken.values())
         self._untaken.clear()
@@ -360,8 +368,11 @@ def header_list(headers: HeadersLike) -> list[tuple[str, bytes | None]]:
 
 def _poll(client: Any, ended: threading.Event) -> None:
     """Serve delivery reports until the producer has ended."""
+    from confluent_kafka import KafkaException
+
     while not ended.is_set():
-        client.poll(TURN_SECONDS)
+        with suppress(KafkaException):
+            client.poll(TURN_SECONDS)
 
 
 def _turn(deadline: float | None) -> float:

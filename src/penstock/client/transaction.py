@@ -6,11 +6,12 @@
                                                      offsets of what was returned, commit
 
 The block's end commits; an exception aborts, and the consumer reads again what the transaction would
-have committed. Retriable errors are retried inside. What is left for a program are three cases:
+have committed. Retriable errors are retried inside. What is left for a program:
 
     TransactionAborted   nothing happened; do it again
     ProducerFenced       a newer producer has this transactional id; end
     FatalFailure         make a new producer, which aborts what this one has left behind
+    DeadlineExceeded     likewise; it may have been committed
 
 Left out: taking part in two-phase commits of others.
 """
@@ -85,7 +86,9 @@ class Transaction(Generic[K, V]):
         _traceback: TracebackType | None,
     ) -> None:
         if kind is None:
-            self.commit()
+            # Unless the block has committed or aborted by itself.
+            if self._is_open:
+                self.commit()
         elif isinstance(error, FatalFailure):
             self._is_open = False
             self._rewind()
@@ -129,11 +132,12 @@ class Transaction(Generic[K, V]):
             if self._consumer is not None and all(self._consumer is not one for one, _ in self._offsets):
                 self.send_offsets(self._consumer)
             finish("committing", self._producer.client.commit_transaction, self._timeout)
-        except FatalFailure:
+        except (FatalFailure, DeadlineExceeded):
+            # Nobody knows what has become of it; the next producer with this id brings it to an end.
             self._is_open = False
             self._rewind()
             raise
-        except TransactionAborted:
+        except ClientError:
             self.abort()
             raise
         self._is_open = False
