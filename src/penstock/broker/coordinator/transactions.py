@@ -34,6 +34,7 @@ from penstock.broker.coordinator.runtime import (
 from penstock.broker.coordinator.transaction_metrics import TransactionMetrics, TransactionObserver
 from penstock.broker.producer_ids import OnProducerId
 from penstock.broker.transactions.markers import TransactionMarker
+from penstock.core.groups.topic_patterns import InvalidPattern, TopicPattern
 from penstock.core.metadata import TRANSACTIONS_TOPIC, MetadataImage, broker_setting
 from penstock.core.metadata.configs import NO_CONFIGS
 from penstock.core.metadata.levels import METADATA_VERSION, TRANSACTIONS_LEVEL
@@ -172,12 +173,19 @@ class TransactionService:
         states: tuple[TransactionState, ...],
         producer_ids: tuple[int, ...],
         duration_ms_min: int,
+        pattern: str | None,
         done: Callable[[ListedTransactions | ApiError], None],
     ) -> None:
         """The transactional ids of every coordinator on this node; an error while one of them loads."""
         if self._clock.now() >= self._lease.until:
             done(NOT_SURE)
             return
+        if pattern:
+            try:
+                done = partial(self._keep_matching, TopicPattern(pattern), done)
+            except InvalidPattern as error:
+                done(ApiError(ErrorKind.INVALID_REGULAR_EXPRESSION, str(error)))
+                return
         coordinators = list(self._coordinators)
         listing = _Listing(len(coordinators), done)
         for coordinator in coordinators:
@@ -190,6 +198,29 @@ class TransactionService:
                 )
             )
         listing.end()
+
+    def _keep_matching(
+        self,
+        pattern: TopicPattern,
+        done: Callable[[ListedTransactions | ApiError], None],
+        found: ListedTransactions | ApiError,
+    ) -> None:
+        """Compare the ids with the pattern, a part of them in each turn of the loop."""
+        if isinstance(found, ApiError):
+            done(found)
+            return
+        by_id = {transaction.transactional_id: transaction for transaction in found.transactions}
+        steps = pattern.search(list(by_id))
+
+        def go_on() -> None:
+            try:
+                next(steps)
+            except StopIteration as end:
+                done(ListedTransactions(tuple([by_id[transactional_id] for transactional_id in end.value])))
+            else:
+                self._timers.soon(go_on)
+
+        go_on()
 
     def locate(self, transactional_id: str, done: Callable[[NodeId | ApiError], None]) -> None:
         """Find the node that coordinates the id; the transaction topic is created on the first call."""

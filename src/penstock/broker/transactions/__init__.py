@@ -7,4 +7,6 @@
     late_transactions  those that should have ended long ago
     batch_commit       many transactions of a sink, committed at once
     peers              what the two ask of each other, on this node or another
+
+Nothing here is replicated: what must survive is in the logs of partitions and coordinators.
 """

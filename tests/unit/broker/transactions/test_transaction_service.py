@@ -227,7 +227,7 @@ def test_ids_are_listed_in_order(bench: TransactionsBench) -> None:
         bench.begin(transactional_id)
     found: list[ListedTransactions | ApiError] = []
 
-    bench.transactions.list_transactions((S.ONGOING,), (), -1, found.append)
+    bench.transactions.list_transactions((S.ONGOING,), (), -1, None, found.append)
 
     (listed,) = found
     assert isinstance(listed, ListedTransactions)

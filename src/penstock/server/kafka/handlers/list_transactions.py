@@ -15,7 +15,7 @@ from penstock.server.kafka.router import routes
 _STATES = {state.value: state for state in TransactionState}
 
 
-@routes.handles(ListTransactionsRequest, range(2))
+@routes.handles(ListTransactionsRequest)
 def list_transactions(request: ListTransactionsRequest, call: Request) -> None:
     known = tuple(_STATES[name] for name in request.state_filters if name in _STATES)
     unknown = tuple(name for name in request.state_filters if name not in _STATES)
@@ -44,5 +44,9 @@ def list_transactions(request: ListTransactionsRequest, call: Request) -> None:
         done(ListedTransactions(()))
         return
     call.backend.transactions.list_transactions(
-        known, request.producer_id_filters, request.duration_filter, done
+        known,
+        request.producer_id_filters,
+        request.duration_filter,
+        request.transactional_id_pattern,
+        done,
     )

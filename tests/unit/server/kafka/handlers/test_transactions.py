@@ -341,3 +341,20 @@ def test_a_batch_of_transactions_is_committed_once(transactions: Transactions) -
     assert denied.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     transactions.stage.authorizer.denied = set()
     assert commit_batch(transactions, "").error_code == ErrorCode.INVALID_REQUEST
+
+
+def listed_by(transactions: Transactions, pattern: str) -> tuple[int, list[str]]:
+    request = ListTransactionsRequest(
+        state_filters=(), producer_id_filters=(), duration_filter=-1, transactional_id_pattern=pattern
+    )
+    answer = transactions.stage.ask(request, ListTransactionsResponse, 2)
+    return answer.error_code, [row.transactional_id for row in answer.transaction_states]
+
+
+def test_transactions_are_listed_by_a_pattern_for_the_whole_id(transactions: Transactions) -> None:
+    transactions.begin()
+
+    assert listed_by(transactions, "pay.*") == (0, [ID])
+    assert listed_by(transactions, "pay") == (0, [])
+    assert listed_by(transactions, "") == (0, [ID])
+    assert listed_by(transactions, "(") == (ErrorCode.INVALID_REGULAR_EXPRESSION, [])
