@@ -16,6 +16,7 @@ For programs, `Producer` and `Consumer`:
     properties      Kafka's settings, in either spelling
     partitioner     key hash, round-robin, sticky, or a function
     serialization   keys and values as bytes: JSON, MessagePack, Avro, Protobuf, or one's own
+    client_metrics  what clients count about themselves, for Prometheus
     message         a record that was read, and where one was stored
     errors          one class per thing that a program does about it
     backoff         waits between tries
@@ -56,6 +57,7 @@ from penstock.client.admin import (
 from penstock.client.async_consumer import AsyncConsumer
 from penstock.client.async_producer import AsyncProducer, AsyncTransaction
 from penstock.client.catalog import PATIENCE_MS, TopicCatalog, TopicInfo
+from penstock.client.client_metrics import ClientMetrics
 from penstock.client.consumer import (
     ConsumedRecord,
     ConsumerOptions,
@@ -116,6 +118,7 @@ __all__ = [
     "Consumer",
     "Message",
     "RawMessage",
+    "ClientMetrics",
     "OffsetStore",
     "FileOffsets",
     "SqlOffsets",

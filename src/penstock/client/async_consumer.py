@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from penstock.client.async_worker_pool import AsyncWorkerPool
+from penstock.client.client_metrics import ClientMetrics
 from penstock.client.endpoint import ClientError
 from penstock.client.message import Message, TopicPartition
 from penstock.client.offset_store import OffsetStore
@@ -53,6 +54,7 @@ class AsyncConsumer(Generic[K, V]):
         key_deserializer: Serde[K] | None = None,
         value_deserializer: Serde[V] | None = None,
         offset_store: OffsetStore | None = None,
+        metrics: ClientMetrics | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -62,6 +64,7 @@ class AsyncConsumer(Generic[K, V]):
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
             offset_store=offset_store,
+            metrics=metrics,
             **settings,
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-consumer")

@@ -21,6 +21,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, Unpack
 
+from penstock.client.client_metrics import ClientMetrics
 from penstock.client.endpoint import ClientError
 from penstock.client.errors import (
     DeadlineExceeded,
@@ -113,6 +114,7 @@ class AsyncProducer(Generic[K, V]):
         key_serializer: Serde[K] | None = None,
         value_serializer: Serde[V] | None = None,
         partitioner: str | Partitioner | None = None,
+        metrics: ClientMetrics | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> None:
         self._reports = _Reports()
@@ -121,6 +123,7 @@ class AsyncProducer(Generic[K, V]):
             key_serializer=key_serializer,
             value_serializer=value_serializer,
             partitioner=partitioner,
+            metrics=metrics,
             **settings,
         )
 

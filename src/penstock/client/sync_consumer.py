@@ -22,6 +22,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 
+from penstock.client.client_metrics import ClientMetrics, StatisticsReceiver
 from penstock.client.endpoint import ClientError, opened, reason
 from penstock.client.errors import InvalidProperty, TransactionAborted, failure, kafka_error
 from penstock.client.message import Message, RawMessage, TopicPartition, raw_message
@@ -68,6 +69,7 @@ class Consumer(Generic[K, V]):
         key_deserializer: Serde[K] | None = None,
         value_deserializer: Serde[V] | None = None,
         offset_store: OffsetStore | None = None,
+        metrics: ClientMetrics | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
         from confluent_kafka import Consumer as LibrdkafkaConsumer
@@ -82,6 +84,7 @@ class Consumer(Generic[K, V]):
         librdkafka["enable.auto.commit"] = self._auto_commit and offset_store is None
         self._on_error = librdkafka.get("error_cb")
         librdkafka["error_cb"] = self._note_error
+        self._statistics = None if metrics is None else StatisticsReceiver(metrics, librdkafka)
         self._store_seconds = STORE_SECONDS
         if offset_store is not None:
             self._store_seconds = int(librdkafka.get("auto.commit.interval.ms", 5_000)) / 1_000
@@ -286,6 +289,8 @@ class Consumer(Generic[K, V]):
             self._store()
         finally:
             self._call("close", self.client.close)
+            if self._statistics is not None:
+                self._statistics.close()
 
     def process(self, handler: Callable[[Message[K, V]], object], **options: Unpack[ProcessSettings]) -> int:
         """Handle messages with several threads, in order per key, until `stop`; returns how many.

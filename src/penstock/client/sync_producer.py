@@ -21,6 +21,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, Unpack
 
+from penstock.client.client_metrics import ClientMetrics, StatisticsReceiver
 from penstock.client.endpoint import ClientError, opened, reason
 from penstock.client.errors import (
     DeadlineExceeded,
@@ -129,6 +130,7 @@ class Producer(Generic[K, V]):
         key_serializer: Serde[K] | None = None,
         value_serializer: Serde[V] | None = None,
         partitioner: str | Partitioner | None = None,
+        metrics: ClientMetrics | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> None:
         from confluent_kafka import Producer as LibrdkafkaProducer
@@ -138,6 +140,7 @@ class Producer(Generic[K, V]):
         librdkafka = dict(self._properties.librdkafka)
         self._on_error = librdkafka.get("error_cb")
         librdkafka["error_cb"] = self._note_error
+        self._statistics = None if metrics is None else StatisticsReceiver(metrics, librdkafka)
         self._keys: Serde[Any] = key_serializer or BYTES
         self._values: Serde[Any] = value_serializer or BYTES
         self._trouble = ""
@@ -241,6 +244,8 @@ class Producer(Generic[K, V]):
         finally:
             self._ended.set()
             self._poller.join()
+            if self._statistics is not None:
+                self._statistics.close()
 
     def init_transactions(self, timeout: float | None = None) -> None:
         """Take over the transactional id: whoever had it before is fenced, its open transaction aborted.
