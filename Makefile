@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 SECONDS ?= 30
 PYSPARK ?= 4.2
 
-.PHONY: help setup demo test sparktest suites check lint format bench simfaults fuzz dev native clean
+.PHONY: help setup demo test sparktest guide suites check lint format bench simfaults fuzz dev native clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ test: $(INSTALLED) $(wildcard $(COMPILED)) ## Run the tests
 
 sparktest: $(INSTALLED) ## Run the tests of Spark on another release of it (PYSPARK=4.2), in a venv of its own
 	@tools/spark_tests.sh $(PYSPARK) tests/spark $(PYTEST_ARGS)
+
+guide: $(INSTALLED) ## Run the examples of the guide to Spark's Kafka connector with both formats (minutes)
+	PENSTOCK_GUIDE=1 $(BIN)/python -m pytest -n 0 tests/spark/connector/test_guide.py $(PYTEST_ARGS)
 
 suites: $(INSTALLED) ## Run librdkafka's and kafka-python's own tests (minutes; needs npm, PyPI and a C compiler)
 	$(BIN)/python -m tests.compatibility.suites.run kafka-python

@@ -23,7 +23,7 @@ class ConnectorSession:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "tests.spark.connector.broker_process"),
+                    *(sys.executable, "-m", "tests.spark.connector.session_process"),
                     *(",".join(map(str, jars)), str(directory)),
                 ],
                 stdin=subprocess.PIPE,
@@ -44,6 +44,10 @@ class ConnectorSession:
     def stream(self, forms: tuple[str, str], source: Options, sink: Options) -> list[Row]:
         """From one topic into another until all is read; returns what the query says of each batch."""
         return list(self._ask(ask="stream", forms=forms, source=source, sink=sink))
+
+    def example(self, name: str, form: str, servers: str, directory: Path) -> Any:
+        """What an example of the guide gives with a format."""
+        return self._ask(ask="example", name=name, form=form, servers=servers, directory=str(directory))
 
     def close(self) -> None:
         try:

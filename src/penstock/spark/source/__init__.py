@@ -27,7 +27,7 @@ from penstock.spark.formats import columns as value_columns
 from penstock.spark.formats import decoded_schema, is_decoded
 from penstock.spark.source.batch import TopicBatchReader, newest_values
 from penstock.spark.source.group import GroupOffsetCommitter, GroupOffsets
-from penstock.spark.source.offsets import SourceOffsets, read_offsets
+from penstock.spark.source.offsets import SourceOffsets, offsets_behind_latest, read_offsets
 from penstock.spark.source.options import SourceOptions, selecting_options, source_options
 from penstock.spark.source.stream import TopicStreamReader
 from penstock.spark.source.tasks import TaskReader, record_columns, task_reading
@@ -49,6 +49,7 @@ __all__ = [
     "GroupOffsetCommitter",
     "SourceOffsets",
     "read_offsets",
+    "offsets_behind_latest",
 ]
 
 

@@ -8,6 +8,7 @@ reader of the official form it is a topic without partitions, that is, nothing; 
 an "@". Spark compares these as strings, so their order never changes.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -40,6 +41,24 @@ class SourceOffsets:
         """Whether the topic's name now stands for another topic."""
         mine, theirs = self.topic_ids.get(topic), other.topic_ids.get(topic)
         return mine is not None and theirs is not None and mine != theirs
+
+
+def offsets_behind_latest(end: str | None, latest: str | None) -> dict[str, str]:
+    """What the official connector shows as metrics, from `endOffset` and `latestOffset` of a progress.
+
+    Spark has no place for the metrics of a source that is written in Python.
+    """
+    if not end or not latest:
+        return {}
+    read, there = (read_offsets(json.loads(written)).positions for written in (end, latest))
+    behind = [max(0, offset - read.get(one, offset)) for one, offset in there.items()]
+    if not behind:
+        return {}
+    return {
+        "avgOffsetsBehindLatest": str(sum(behind) / len(behind)),
+        "maxOffsetsBehindLatest": str(max(behind)),
+        "minOffsetsBehindLatest": str(min(behind)),
+    }
 
 
 def read_offsets(written: Any) -> SourceOffsets:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.source import SourceOffsets, read_offsets
+from penstock.spark.source import SourceOffsets, offsets_behind_latest, read_offsets
 
 
 def test_offsets_are_written_as_the_official_connector_does_in_numeric_order() -> None:
@@ -50,3 +50,14 @@ def test_ids_differ_only_where_both_are_known() -> None:
     assert known.differs_from(changed, "a")
     assert not known.differs_from(unknown, "a")
     assert not known.differs_from(known, "a")
+
+
+def test_how_far_a_query_is_behind_is_worked_out_from_its_progress() -> None:
+    end, latest = '{"a": {"0": 6, "1": 2}, "a@id": {}}', '{"a": {"0": 10, "1": 2, "2": 3}}'
+
+    assert offsets_behind_latest(end, latest) == {
+        "avgOffsetsBehindLatest": str(4 / 3),
+        "maxOffsetsBehindLatest": "4",
+        "minOffsetsBehindLatest": "0",
+    }
+    assert offsets_behind_latest(None, latest) == {}

@@ -1,15 +1,20 @@
 """A Spark session with Spark's own connector: one request per line in, one response per line out, both JSON.
 
-python -m tests.spark.connector.broker_process JAR,JAR DIRECTORY
+python -m tests.spark.connector.session_process JAR,JAR DIRECTORY
 """
 
 import json
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
+
+from penstock.spark.drop_in import install
 from penstock.spark.run.session import environment
 from tests.spark.conftest import CONF
+from tests.spark.connector.guide import EXAMPLES, Bench, Outcome
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,14 +45,21 @@ class Serving:
         query.awaitTermination()
         return [json.loads(one.json) for one in query.recentProgress]
 
+    def example(self, name: str, form: str, servers: str, directory: str) -> Outcome:
+        """What an example of the guide gives with a format, or the first line of why it does not run."""
+        try:
+            return EXAMPLES[name](Bench(self._spark, form, servers, Path(directory)))
+        except PySparkException as error:
+            return str(error).strip().splitlines()[0]
+
 
 def serve(jars: str, directory: str) -> None:
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    install()
     os.environ.update(environment("local[2]"))
-    builder = SparkSession.builder.master("local[2]").appName("connector").config("spark.jars", jars)
-    own = {"spark.sql.warehouse.dir": directory, "spark.local.dir": directory}
+    builder = SparkSession.builder.master("local[2]").appName("connector")
+    own = {"spark.sql.warehouse.dir": directory, "spark.local.dir": directory, "spark.jars": jars}
     for name, value in (CONF | own).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
