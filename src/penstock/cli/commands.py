@@ -18,6 +18,7 @@ OWN_COMMANDS = {
     "produce": "penstock.cli.produce:produce",
     "consume": "penstock.cli.consume:consume",
     "group": "penstock.cli.groups:app",
+    "transaction": "penstock.cli.transactions:app",
     "cluster": "penstock.cli.cluster.command:app",
     "bench": "penstock.cli.bench.command:app",
     "demo": "penstock.cli.demo:demo",
@@ -37,6 +38,7 @@ PANELS = {
         "produce": "Send lines to a topic, each as one record.",
         "consume": "Print the records of a topic, up to its end or for ever.",
         "group": "List, describe, reset and delete consumer groups.",
+        "transaction": "List, describe and abort transactions, and find those that hang.",
     },
     "Spark": {
         "pipeline": "Run the Spark pipelines, and see how they stand.",

@@ -29,6 +29,7 @@ For commands and Spark, which need less and want it fast:
     producer    records to a topic: lines, or whole columns, each confirmed
     consumer    records from a topic, alone, in a group, or from one partition
     groups      what consumer groups have read, and their lag in records and in seconds
+    transactions   what is open at coordinators and in partitions, and ending it
     load        load on a broker, for measurements
     connection  one socket and our own codec, for measurements and for Spark's readers
 
