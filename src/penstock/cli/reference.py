@@ -80,10 +80,8 @@ def kafka_reference() -> Iterator[str]:
     for route in every_route().all():
         yield f"| {route.api.key} | {route.api.name} | {route.versions.start}–{route.versions.stop - 1} |"  # noqa: RUF001
     yield from ("", "What Kafka 4.3 announces and a node does not:", "", "| API | why |", "|---|---|")
-    served = {route.api.name for route in every_route().all()}
     for name, reason in NOT_ANNOUNCED.items():
-        if name not in served:
-            yield f"| {name} | {reason} |"
+        yield f"| {name} | {reason} |"
 
 
 def kafka_settings_reference() -> Iterator[str]:

@@ -23,6 +23,7 @@ def test_an_api_of_kafka_is_announced_in_its_versions_or_there_is_a_reason(
         return
 
     assert route.api.name == name
+    assert name not in NOT_ANNOUNCED
     assert route.versions.start <= int(first)
     assert route.versions.stop > int(last)
 

@@ -14,18 +14,10 @@ _NO_SHARE_GROUPS = "there are no share groups so far; Kafka returns UNSUPPORTED_
 _NO_STREAMS_GROUPS = (
     "Kafka Streams runs as a consumer group; Kafka returns UNSUPPORTED_VERSION with the feature off"
 )
-_NO_TRANSACTIONS = "transactions are not served yet"
 _SHARE_STATE = "Kafka's brokers send it to each other, for share groups"
 # What Kafka's brokers announce and a node does not. A client that wants one of these raises its
 # UnsupportedVersion before it sends anything, which is also what it makes of that error.
 NOT_ANNOUNCED: Mapping[str, str] = {
-    "AddPartitionsToTxn": _NO_TRANSACTIONS,
-    "AddOffsetsToTxn": _NO_TRANSACTIONS,
-    "EndTxn": _NO_TRANSACTIONS,
-    "WriteTxnMarkers": _NO_TRANSACTIONS,
-    "TxnOffsetCommit": _NO_TRANSACTIONS,
-    "DescribeTransactions": _NO_TRANSACTIONS,
-    "ListTransactions": _NO_TRANSACTIONS,
     "ShareGroupHeartbeat": _NO_SHARE_GROUPS,
     "ShareGroupDescribe": _NO_SHARE_GROUPS,
     "ShareFetch": _NO_SHARE_GROUPS,
