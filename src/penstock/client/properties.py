@@ -1,7 +1,7 @@
 """Settings of `Producer` and `Consumer`, by the names that people know from Kafka.
 
 A setting is given by its own name in a mapping (`{"linger.ms": 5}`) or as a keyword, with
-underscores for dots (`linger_ms=5`); both may be used at once. Names of the Java client that
+underscores for dots (`linger_ms=5`); with both, the keyword counts. Names of the Java client that
 librdkafka spells differently are translated. A name that nobody knows is refused with the nearest
 one, and so is a producer's setting for a consumer: librdkafka would only log it, and ignore it.
 
@@ -186,20 +186,24 @@ def read_properties(
     role: Role, properties: Mapping[str, Any] | None, keywords: Mapping[str, Any]
 ) -> Properties:
     """Both spellings as one, with our defaults; InvalidProperty names the first that cannot be."""
-    given: dict[str, Any] = {}
-    for source, spelling in ((properties or {}, str), (keywords, _dotted)):
-        for written, value in source.items():
-            if value is None:
-                continue
-            name, value = _translated(role, spelling(written), value)
-            if name in given:
-                raise InvalidProperty(f"{name} is given twice")
-            given[name] = value
+    given = _read(role, properties or {}, str) | _read(role, keywords, _dotted)
     own = {
         name: _whole(name, given.pop(name)) if name in given else default
         for name, default in _OWN[role].items()
     }
     return Properties(_with_defaults(role, given), own)
+
+
+def _read(role: Role, source: Mapping[str, Any], spelling: Callable[[str], str]) -> dict[str, Any]:
+    read: dict[str, Any] = {}
+    for written, value in source.items():
+        if value is None:
+            continue
+        name, value = _translated(role, spelling(written), value)
+        if name in read:
+            raise InvalidProperty(f"{name} is given twice, by two of its names")
+        read[name] = value
+    return read
 
 
 def _with_defaults(role: Role, given: dict[str, Any]) -> dict[str, Any]:

@@ -68,9 +68,13 @@ def test_what_cannot_be_is_refused_in_one_line(role: Role, given: dict[str, obje
     assert str(raised.value) == complaint
 
 
-def test_a_setting_given_in_both_spellings_is_refused() -> None:
-    with pytest.raises(InvalidProperty, match=r"linger\.ms is given twice"):
-        read_properties("producer", {"linger.ms": 1}, {"linger_ms": 2})
+def test_a_keyword_counts_more_than_the_mapping() -> None:
+    assert read_properties("producer", {"linger.ms": 1}, {"linger_ms": 2}).librdkafka["linger.ms"] == 2
+
+
+def test_a_setting_given_by_two_of_its_names_is_refused() -> None:
+    with pytest.raises(InvalidProperty, match=r"fetch\.wait\.max\.ms is given twice, by two of its names"):
+        read_properties("consumer", {"fetch.max.wait.ms": 1, "fetch.wait.max.ms": 2}, {})
 
 
 @pytest.mark.parametrize("role", ["producer", "consumer"])
