@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from uuid import UUID
 
+import pytest
 from confluent_kafka import Consumer
 
 from penstock.core.protocol import ErrorCode
@@ -23,6 +24,7 @@ from penstock.core.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from penstock.core.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from tests.integration.groups.test_group_clients import consumer as classic_consumer
 from tests.integration.groups.test_group_clients import poll_until, sizes
 from tests.support.nodes import NodeProcess
 from tests.support.wire import Wire
@@ -121,6 +123,27 @@ def test_librdkafka_subscribes_by_pattern(node: NodeProcess, topic: str, wire: W
 
     assert describe(wire, "by-pattern").members[0].subscribed_topic_regex == f"(^{topic[:3]}.*)"
     member.close()
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_group_of_librdkafka_changes_its_protocol_and_changes_back_while_it_reads(
+    node: NodeProcess, topic: str, wire: Wire, strategy: str
+) -> None:
+    group = f"moving-{strategy}"
+    old = classic_consumer(node, group, **{"partition.assignment.strategy": strategy})
+    old.subscribe([topic])
+    until(lambda: sizes(old) == [4], [old])
+
+    new = consumer(node, group)
+    new.subscribe([topic])
+    until(lambda: sizes(old, new) == [2, 2], [old, new])
+    kinds = sorted(member.member_type for member in describe(wire, group).members)
+    new.close()
+    until(lambda: sizes(old) == [4], [old])
+
+    assert kinds == [0, 1]
+    assert describe(wire, group).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    old.close()
 
 
 def test_a_group_is_described_with_its_epochs_and_the_partitions_of_each_member(

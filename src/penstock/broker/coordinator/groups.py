@@ -47,6 +47,7 @@ from penstock.core.groups import (
     ListedGroup,
     ListedGroups,
     ListGroups,
+    MigrationPolicy,
     OffsetCommitted,
     OffsetDeleted,
     ReloadTopics,
@@ -89,6 +90,7 @@ def options_of_node(
 
     assignors = broker_setting(image, "group.consumer.assignors", node_id, static)
     assert isinstance(assignors, tuple)
+    migration = broker_setting(image, "group.consumer.migration.policy", node_id, static)
     timeouts = GroupTimeouts(node_id, image, static)
     return GroupServiceOptions(
         GroupOptions(
@@ -102,6 +104,7 @@ def options_of_node(
             consumer=ConsumerGroupOptions(
                 members_max=number("group.consumer.max.size"),
                 assignors=assignors,
+                migration=MigrationPolicy(migration),
                 timeouts=timeouts,
             ),
         ),

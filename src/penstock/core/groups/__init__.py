@@ -13,6 +13,10 @@ one namespace and a group has one type:
     consumer_group               one consumer group (KIP-848), and a member's way to its target
     consumer_protocol            ConsumerGroupHeartbeat, sessions, new topics
     consumer_facts               what is stored of consumer groups
+    classic_members              classic members of a consumer group
+    embedded_protocol            what classic consumers say inside JoinGroup and SyncGroup
+    migration                    groups that change their type
+    topic_patterns               subscriptions by regular expression
     assignors                    uniform and range: who shall read what
     partition_sets               sets of partitions by topic id
     cluster_topics               what is known of topics: ids, partitions, racks
@@ -52,8 +56,8 @@ Where we differ from Kafka on purpose: a static member that comes back with othe
 rebalance, and one that comes back to a full group may join; an id that was given out and is
 returned causes no rebalance; no record is written for a group that has not settled a generation.
 
-Left out: share groups, and moving a group with members between types; authorisation; whether a
-topic exists; and bytes: `broker.coordinator` translates facts to Kafka's record schemas.
+Left out: share groups; authorisation; whether a topic exists; and bytes: `broker.coordinator`
+translates facts to Kafka's record schemas.
 """
 
 from penstock.core.groups.classic_group import CONSUMER_PROTOCOL_TYPE, subscribed_topics
@@ -145,6 +149,7 @@ from penstock.core.groups.outcome import (
     GroupOptions,
     GroupOutcome,
     MemberRemoved,
+    MigrationPolicy,
     RebalanceCompleted,
     RebalanceStarted,
 )
@@ -212,6 +217,7 @@ __all__ = [
     "subscribed_topics",
     "ConsumerGroupOptions",
     "ConsumerGroupTimeouts",
+    "MigrationPolicy",
     "ClusterTopics",
     "AssignableTopic",
     "digest_of",

@@ -7,8 +7,6 @@ A group is alive (`ClassicGroups`) while it has members, or ids that it gave out
 holds all of it, and the group is made from the image when a command needs it. After a failover,
 groups with members are loaded one by one too, when they are first used or when their shortest
 session may have ended: starting a coordinator does not take longer with more members.
-
-Left out: the move of a group between this protocol and the newer ones.
 """
 
 from dataclasses import replace
@@ -242,6 +240,10 @@ class ClassicGroups:
         else:
             self._live[group_id] = group
         return group.earliest_deadline()
+
+    def keep(self, group: ClassicGroup) -> None:
+        """A group that was another type before."""
+        self._live[group.group_id] = group
 
     def forget(self, group_id: str) -> None:
         """Drop a deleted group, with the ids it gave out."""

@@ -59,7 +59,7 @@ class ConsumerMember:
     assigned: PartitionSet = field(default_factory=dict)
     revoking: PartitionSet = field(default_factory=dict)
     session_deadline: Instant = LONG_AGO
-    # Until when it must have given up `revoking`.
+    # Until when it must have given up `revoking`; a classic member, until when it must have joined again.
     revoke_deadline: Instant | None = None
 
     def current(self) -> CurrentAssignmentStored:

@@ -21,9 +21,10 @@ them is refused.
 """
 
 from dataclasses import replace
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from penstock.core.groups.assignors import ASSIGNORS, AssignorInput, AssignorMember, TargetAssignment, run
+from penstock.core.groups.classic_group import CONSUMER_PROTOCOL_TYPE
 from penstock.core.groups.cluster_topics import AssignableTopic, ClusterTopics, metadata_hash
 from penstock.core.groups.commands import (
     ConsumerCommand,
@@ -56,12 +57,18 @@ from penstock.core.groups.consumer_group import (
 )
 from penstock.core.groups.facts import GroupImage
 from penstock.core.groups.outcome import GroupOutcome, MemberRemoved, RebalanceCompleted, RebalanceStarted
-from penstock.core.groups.partition_sets import NO_PARTITIONS, is_subset
+from penstock.core.groups.partition_sets import NO_PARTITIONS, PartitionSet, is_subset
 from penstock.core.groups.topic_patterns import InvalidPattern, TopicPattern
 from penstock.core.model import ApiError, ErrorKind, Instant, TopicId
 
 PATTERNS_KEPT_MAX = 100
-CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+class Progress(NamedTuple):
+    """What a request of a member leads to: what it says it has, and whether the group needs a target."""
+
+    owned: PartitionSet | None
+    needs_target: bool
 
 
 class ConsumerGroups:
@@ -120,7 +127,7 @@ class ConsumerGroups:
         if group is None or not group.members:
             return None
         _end_sessions(group, outcome)
-        self._drop_if_idle(group)
+        self.keep(group)
         if not group.members:
             return None
         if group.searches:
@@ -150,9 +157,7 @@ class ConsumerGroups:
 
     def _heartbeat(self, command: ConsumerGroupHeartbeat, outcome: GroupOutcome) -> None:
         group_id, epoch = command.group_id, command.epoch
-        problem = _problem(command, outcome) if epoch <= JOIN_EPOCH else None
-        if problem is None and command.pattern:
-            problem = self._pattern_problem(command.pattern)
+        problem = self.problem(command, outcome)
         if problem is not None:
             outcome.responses.append((command.on_reply, problem))
             return
@@ -165,11 +170,12 @@ class ConsumerGroups:
             group = ConsumerGroup(group_id)
         if epoch < JOIN_EPOCH:
             _leave(group, command, outcome)
+            self.keep(group)
         else:
             self._stay(group, command, outcome)
-        self._drop_if_idle(group)
 
-    def _drop_if_idle(self, group: ConsumerGroup) -> None:
+    def keep(self, group: ConsumerGroup) -> None:
+        """A group is alive while it has members; else the image has all of it."""
         if group.members:
             self._live[group.group_id] = group
         else:
@@ -182,16 +188,8 @@ class ConsumerGroups:
             outcome.responses.append((command.on_reply, found))
             return
         member, had = found, found.assigned
-        if _update(group, member, command, outcome):
-            reason = f"member {command.member_id} joined or changed its subscription"
-            self._raise_epoch(group, outcome, reason)
-        elif group.is_stale:
-            self._look_at_topics(group, outcome)
-        if group.has_stale_patterns or group.lacks(member.stored.pattern):
-            self._look_at_patterns(group, outcome)
-        if group.epoch > group.target_epoch and group.computing is None:
-            self._compute(group, outcome)
-        _reconcile(group, member, command, outcome)
+        needs_target = update_member(group, member, _stored(member.stored, command), outcome)
+        self.move_on(group, member, Progress(command.owned, needs_target), outcome)
         timeouts = outcome.options.consumer.timeouts(group.group_id)
         member.session_deadline = outcome.wake(group.group_id, timeouts.session_timeout_ms)
         is_full = command.epoch == JOIN_EPOCH or (
@@ -211,6 +209,22 @@ class ConsumerGroups:
             )
         )
 
+    def move_on(
+        self, group: ConsumerGroup, member: ConsumerMember, progress: Progress, outcome: GroupOutcome
+    ) -> None:
+        """Raise the group's epoch and compute a target where that is due, and take the member there."""
+        if progress.needs_target:
+            reason = f"member {member.stored.member_id} joined or changed its subscription"
+            self._raise_epoch(group, outcome, reason)
+        elif group.is_stale:
+            self._look_at_topics(group, outcome)
+        if group.has_stale_patterns or group.lacks(member.stored.pattern):
+            self._look_at_patterns(group, outcome)
+        if group.epoch > group.target_epoch and group.computing is None:
+            self._compute(group, outcome)
+        _reconcile(group, member, progress.owned, outcome)
+        self.keep(group)
+
     def _look_at_topics(self, group: ConsumerGroup, outcome: GroupOutcome) -> None:
         """Topics may have changed: raise the epoch if an assignment depends on it."""
         hashed = self._take_topics(group)
@@ -227,6 +241,13 @@ class ConsumerGroups:
     def _raise_epoch(self, group: ConsumerGroup, outcome: GroupOutcome, reason: str) -> None:
         group.metadata_hash = self._take_topics(group)
         raise_epoch(group, outcome, reason)
+
+    def problem(self, command: ConsumerGroupHeartbeat, outcome: GroupOutcome) -> ApiError | None:
+        """What is wrong with a request, whatever the group."""
+        found = _problem(command, outcome) if command.epoch <= JOIN_EPOCH else None
+        if found is None and command.pattern:
+            found = self._pattern_problem(command.pattern)
+        return found
 
     def _pattern_problem(self, pattern: str) -> ApiError | None:
         try:
@@ -406,7 +427,7 @@ def _rejoin_static(
     group: ConsumerGroup, old: ConsumerMember, command: ConsumerGroupHeartbeat, outcome: GroupOutcome
 ) -> ConsumerMember | ApiError:
     """A static member is back: it takes over its predecessor's partitions, unless that is still alive."""
-    if old.epoch != LEAVE_STATIC_EPOCH:
+    if old.epoch != LEAVE_STATIC_EPOCH and old.stored.classic is None:
         detail = f"{old.stored.member_id} has not left: instance id {command.instance_id} is taken"
         return ApiError(ErrorKind.UNRELEASED_INSTANCE, detail)
     return replace_member(group, old, command.member_id, outcome)
@@ -435,12 +456,9 @@ def replace_member(
     return member
 
 
-def _update(
-    group: ConsumerGroup, member: ConsumerMember, command: ConsumerGroupHeartbeat, outcome: GroupOutcome
-) -> bool:
-    """Take over what the member says of itself; returns whether the group needs another target."""
-    old = member.stored
-    stored = ConsumerMemberStored(
+def _stored(old: ConsumerMemberStored, command: ConsumerGroupHeartbeat) -> ConsumerMemberStored:
+    """What the member says of itself, with what it does not repeat as it was."""
+    return ConsumerMemberStored(
         old.group_id,
         old.member_id,
         command.instance_id or old.instance_id,
@@ -452,6 +470,13 @@ def _update(
         old.rebalance_timeout_ms if command.rebalance_timeout_ms < 0 else command.rebalance_timeout_ms,
         command.assignor or old.assignor,
     )
+
+
+def update_member(
+    group: ConsumerGroup, member: ConsumerMember, stored: ConsumerMemberStored, outcome: GroupOutcome
+) -> bool:
+    """Take over what a member says of itself; returns whether the group needs another target."""
+    old = member.stored
     is_new = old.member_id not in group.members
     if stored == old and not is_new:
         return False
@@ -490,9 +515,9 @@ def _take_target(group: ConsumerGroup, epoch: int, target: TargetAssignment, out
 
 
 def _reconcile(
-    group: ConsumerGroup, member: ConsumerMember, command: ConsumerGroupHeartbeat, outcome: GroupOutcome
+    group: ConsumerGroup, member: ConsumerMember, owned: PartitionSet | None, outcome: GroupOutcome
 ) -> None:
-    current = reconciled(group, member, command.owned)
+    current = reconciled(group, member, owned)
     if current is None:
         return
     group.take_current(member, current)

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import assert_never
 
-from penstock.core.groups.classic_group import ClassicGroup
+from penstock.core.groups.classic_members import ClassicMembers
 from penstock.core.groups.classic_protocol import ClassicGroups
 from penstock.core.groups.cluster_topics import ClusterTopics, NoTopics
 from penstock.core.groups.commands import (
+    ClassicCommand,
     Command,
     CommitOffsets,
     CommitTransactionOffsets,
@@ -32,8 +33,9 @@ from penstock.core.groups.commands import (
 )
 from penstock.core.groups.consumer_group import JOIN_EPOCH, ConsumerGroup
 from penstock.core.groups.consumer_protocol import ConsumerGroups
-from penstock.core.groups.facts import Fact, GroupDeleted, GroupImage
+from penstock.core.groups.facts import Fact, GroupImage
 from penstock.core.groups.group_lookup import AnyGroup, GroupLookup
+from penstock.core.groups.migration import GroupMigration
 from penstock.core.groups.offset_facts import OffsetDeleted
 from penstock.core.groups.offsets import OffsetRetention, decide_offsets
 from penstock.core.groups.outcome import GroupDeadlines, GroupOptions, GroupOutcome
@@ -52,7 +54,10 @@ class GroupCoordinator:
         self._options = GroupOptions() if options is None else options
         self._image = GroupImage()
         self._classic = ClassicGroups(self._image)
-        self._consumers = ConsumerGroups(self._image, NoTopics() if topics is None else topics)
+        topics = NoTopics() if topics is None else topics
+        self._consumers = ConsumerGroups(self._image, topics)
+        self._classic_members = ClassicMembers(self._consumers, topics)
+        self._migration = GroupMigration(self._image, self._classic, self._consumers, topics)
         self._groups = GroupLookup(self._image, self._classic, self._consumers)
         self._retention = OffsetRetention(self._image, self._groups)
         self._deadlines = GroupDeadlines()
@@ -109,7 +114,7 @@ class GroupCoordinator:
         outcome = GroupOutcome(now, self._options, self._deadlines)
         match command:
             case JoinGroup() | SyncGroup() | Heartbeat() | LeaveGroup():
-                self._classic.decide(command, outcome)
+                self._classic_request(command, outcome)
             case (
                 CommitOffsets()
                 | CommitTransactionOffsets()
@@ -159,26 +164,31 @@ class GroupCoordinator:
             return retention
         return deadline
 
+    def _classic_request(self, command: ClassicCommand, outcome: GroupOutcome) -> None:
+        """A request of a classic member, which may be in a consumer group."""
+        if command.group_id not in self._image.consumers:
+            self._classic.decide(command, outcome)
+            return
+        group = self._consumers.find(command.group_id, outcome)
+        assert group is not None
+        if not group.members and isinstance(command, JoinGroup):
+            self._migration.forget_consumers(command.group_id, outcome)
+            self._classic.decide(command, outcome)
+        elif self._migration.downgrade_if_due(group, outcome):
+            self._classic.decide(command, outcome)
+        else:
+            self._classic_members.decide(group, command, outcome)
+
     def _consumer_heartbeat(self, command: ConsumerGroupHeartbeat, outcome: GroupOutcome) -> None:
-        group_id = command.group_id
-        if group_id not in self._image.consumers:
-            classic = self._classic.find(group_id)
-            if classic is not None and not self._give_up_classic(classic, command, outcome):
+        classic = None
+        if command.epoch == JOIN_EPOCH and command.group_id not in self._image.consumers:
+            classic = self._classic.find(command.group_id)
+        if classic is not None and self._consumers.problem(command, outcome) is None:
+            reason = self._migration.upgrade(classic, outcome)
+            if reason is not None:
+                outcome.refuse(command.on_reply, ErrorKind.UNKNOWN_GROUP, reason)
                 return
         self._consumers.decide(command, outcome)
-
-    def _give_up_classic(
-        self, classic: ClassicGroup, command: ConsumerGroupHeartbeat, outcome: GroupOutcome
-    ) -> bool:
-        """Whether the group may become a consumer group; an empty one may."""
-        if not classic.is_empty:
-            detail = f"group {command.group_id} is a classic group with members"
-            outcome.refuse(command.on_reply, ErrorKind.UNKNOWN_GROUP, detail)
-            return False
-        if command.epoch == JOIN_EPOCH and command.group_id in self._image.groups:
-            outcome.facts.append(GroupDeleted(command.group_id))
-            self._classic.forget(command.group_id)
-        return True
 
     def _list(self, command: ListGroups, outcome: GroupOutcome) -> None:
         states = [state.lower() for state in command.states]

@@ -1,5 +1,6 @@
 """The result of one step of the coordinator, filled while the step is decided."""
 
+import enum
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,6 +9,15 @@ from typing import NamedTuple, TypeAlias
 from penstock.core.groups.commands import OnReply, Reply
 from penstock.core.groups.facts import Fact
 from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, Now
+
+
+class MigrationPolicy(enum.Enum):
+    """Whether a group with members may change between the classic and the consumer protocol."""
+
+    BIDIRECTIONAL = "bidirectional"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    DISABLED = "disabled"
 
 
 class ConsumerGroupTimeouts(NamedTuple):
@@ -28,6 +38,7 @@ class ConsumerGroupOptions:
     members_max: int = 2**31 - 1
     # The first one is for members that name none.
     assignors: tuple[str, ...] = ("uniform", "range")
+    migration: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     # By group id: groups have configuration of their own.
     timeouts: Callable[[str], ConsumerGroupTimeouts] = default_timeouts
     # A target assignment with more partitions and members than this is computed in several turns.

@@ -8,7 +8,29 @@ import pytest
 from penstock.broker.coordinator import group_records
 from penstock.broker.coordinator.group_records import decode, encode
 from penstock.broker.coordinator.runtime import BATCH_BYTES_MAX, write_batches
-from penstock.core.groups import Fact, GroupDeleted, GroupStored, OffsetCommitted, OffsetDeleted, StoredMember
+from penstock.core.groups import (
+    ClassicMember,
+    ConsumerGroupDeleted,
+    ConsumerGroupStored,
+    ConsumerMemberDeleted,
+    ConsumerMemberStored,
+    CurrentAssignmentDeleted,
+    CurrentAssignmentStored,
+    Fact,
+    GroupDeleted,
+    GroupStored,
+    MemberProtocol,
+    MemberState,
+    OffsetCommitted,
+    OffsetDeleted,
+    PatternDeleted,
+    PatternResolved,
+    StoredMember,
+    TargetAssignmentDeleted,
+    TargetAssignmentStored,
+    TargetEpochDeleted,
+    TargetEpochStored,
+)
 from penstock.core.model import (
     LeaderEpoch,
     Offset,
@@ -25,8 +47,30 @@ AT = TopicPartition(TopicName("orders"), PartitionIndex(3))
 MEMBER = StoredMember("m-1", "static-1", "client", "/127.0.0.1", 60_000, 10_000, b"topics", b"partitions")
 STORED = GroupStored("g1", "consumer", 7, "range", "m-1", Timestamp(1_700_000_000_000), (MEMBER,))
 COMMITTED = OffsetCommitted("g1", AT, Offset(42), LeaderEpoch(5), "note", Timestamp(1_700_000_000_000))
+PARTITIONS = {TopicId(UUID(int=9)): frozenset((3, 1)), TopicId(UUID(int=8)): frozenset((0,))}
+CONSUMER = ConsumerMemberStored(
+    *("g1", "m-1", "static-1", "east", "client", "/127.0.0.1", ("bills", "orders"), "o.*", 60_000, "range")
+)
+CURRENT = CurrentAssignmentStored(
+    "g1", "m-1", 7, 6, MemberState.UNREVOKED_PARTITIONS, PARTITIONS, {TopicId(UUID(int=7)): frozenset((2,))}
+)
 
 FACTS: list[Fact] = [
+    ConsumerGroupStored("g1", 7, -1),
+    ConsumerGroupDeleted("g1"),
+    CONSUMER,
+    replace(CONSUMER, instance_id=None, rack_id=None, pattern=None, assignor=None, topics=()),
+    replace(CONSUMER, classic=ClassicMember(10_000, (MemberProtocol("range", b"topics"),))),
+    ConsumerMemberDeleted("g1", "m-1"),
+    TargetEpochStored("g1", 7),
+    TargetEpochDeleted("g1"),
+    TargetAssignmentStored("g1", "m-1", PARTITIONS),
+    TargetAssignmentStored("g1", "m-1", {}),
+    TargetAssignmentDeleted("g1", "m-1"),
+    CURRENT,
+    CurrentAssignmentDeleted("g1", "m-1"),
+    PatternResolved("g1", "o.*", ("orders",), Timestamp(1_700_000_000_000)),
+    PatternDeleted("g1", "o.*"),
     STORED,
     replace(STORED, protocol=None, leader=None, members=()),
     replace(STORED, members=(MEMBER, replace(MEMBER, member_id="m-2", instance_id=None, assignment=b""))),

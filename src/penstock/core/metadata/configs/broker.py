@@ -540,9 +540,9 @@ CONSUMER = (
     ConfigDefinition(
         "group.consumer.migration.policy",
         ConfigType.STRING,
-        "disabled",
+        "bidirectional",
         "Whether a group may change between the classic and the consumer protocol while it has members.",
-        fixed="groups change their protocol only without members so far",
+        one_of("bidirectional", "upgrade", "downgrade", "disabled"),
     ),
     ConfigDefinition(
         "group.coordinator.rebalance.protocols",
