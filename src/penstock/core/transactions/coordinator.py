@@ -1,6 +1,7 @@
 """The machine of one transaction-coordinator partition: commands, timeouts, and ids that expire."""
 
 import heapq
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -73,6 +74,9 @@ class TransactionOptions:
     batch_bytes_max: int = 800_000
     # Committed batches are remembered for so many of a sink, and as long as unused ids.
     batches_per_sink_max: int = 1_000
+    # The next transaction's first partitions wait so long for the last markers of the one before.
+    parked_ms: int = 500
+    parked_max: int = 1_000
 
     @property
     def expiration_check_interval_ms(self) -> int:
@@ -137,6 +141,7 @@ class TransactionCoordinator:
         self._options = TransactionOptions() if options is None else options
         self._image = TransactionImage()
         self._timeouts = _Timeouts()
+        self._parked = _ParkedAdditions()
         self._check_at: Instant | None = None
         # Ids that are still to be checked for expiry; the last one first.
         self._unchecked: list[str] = []
@@ -204,6 +209,8 @@ class TransactionCoordinator:
     def expire(self, now: Now) -> TransactionOutcome:
         """Do what is due, a bounded part of it at a time: call again while `next_deadline` is past."""
         outcome = TransactionOutcome(now)
+        for parked in self._parked.pop_due(now.instant):
+            outcome.reply(parked.on_reply, CONCURRENT)
         for _ in range(self._options.aborted_per_turn_max):
             transactional_id = self._timeouts.pop(now.instant)
             if transactional_id is None:
@@ -217,10 +224,8 @@ class TransactionCoordinator:
 
     def next_deadline(self) -> Instant | None:
         """When to call `expire`."""
-        timeout, check_at = self._timeouts.next(), self._check_at
-        if timeout is None or (check_at is not None and check_at < timeout):
-            return check_at
-        return timeout
+        deadlines = (self._timeouts.next(), self._parked.next(), self._check_at)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def _init(self, command: InitProducer, outcome: TransactionOutcome) -> None:
         if not 0 < command.timeout_ms <= self._options.timeout_ms_max:
@@ -241,19 +246,33 @@ class TransactionCoordinator:
 
     def _add(self, command: AddPartitions, outcome: TransactionOutcome) -> None:
         known = self._image.transactions.get(command.transactional_id)
+        if (
+            with_partitions(known, command, outcome.now.wall) is CONCURRENT
+            and len(self._parked) < self._options.parked_max
+        ):
+            # Its markers are on their way: sooner here than when the producer asks again.
+            self._parked.add(command, _after(outcome.now, self._options.parked_ms))
+        else:
+            self._add_to(known, command, outcome)
+
+    def _add_to(
+        self, known: TransactionStored | None, command: AddPartitions, outcome: TransactionOutcome
+    ) -> TransactionStored | None:
+        """Returns the transaction as it is then."""
         after = with_partitions(known, command, outcome.now.wall)
         if isinstance(after, ApiError):
             outcome.reply(command.on_reply, after)
-            return
+            return known
         if after is not known:
             if _stored_bytes(after.partitions) > self._options.partition_bytes_max:
                 detail = f"{len(after.partitions)} partitions are too many for one transaction"
                 outcome.reply(command.on_reply, ApiError(ErrorKind.INVALID_REQUEST, detail))
-                return
+                return known
             outcome.facts.append(after)
             if known is None or known.state is not _S.ONGOING:
                 self._timeouts.arm(after.transactional_id, _after(outcome.now, after.timeout_ms))
         outcome.reply(command.on_reply, PartitionResults(tuple(map(PartitionResult, command.partitions))))
+        return after
 
     def _verify(self, command: VerifyPartitions, outcome: TransactionOutcome) -> None:
         known = verified(self._image.transactions.get(command.transactional_id), command)
@@ -303,6 +322,9 @@ class TransactionCoordinator:
             is_commit = after.state is _S.COMPLETE_COMMIT
             elapsed_ms = max(0, after.updated_at - after.started_at)
             outcome.events.append(TransactionCompleted(after.transactional_id, is_commit, elapsed_ms))
+            known = after
+            for parked in self._parked.pop(after.transactional_id):
+                known = self._add_to(known, parked, outcome)
         outcome.reply(command.on_reply, TransactionOk())
 
     def _find(self, command: FindPrepared | DescribeTransaction, outcome: TransactionOutcome) -> None:
@@ -349,6 +371,45 @@ class TransactionCoordinator:
                 if committed.committed_at > until:
                     break
                 outcome.facts.append(BatchForgotten(sink, committed.batch))
+
+
+class _ParkedAdditions:
+    """Partitions that wait for the end of the transaction before, by transactional id."""
+
+    __slots__ = ("_by_id", "_deadlines", "_waiting")
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, list[AddPartitions]] = {}
+        self._waiting = 0
+        # All wait equally long: the first is due first. Those that were added by now are skipped.
+        self._deadlines: deque[tuple[Instant, AddPartitions]] = deque()
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    def add(self, command: AddPartitions, until: Instant) -> None:
+        self._waiting += 1
+        self._by_id.setdefault(command.transactional_id, []).append(command)
+        self._deadlines.append((until, command))
+
+    def next(self) -> Instant | None:
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def pop(self, transactional_id: str) -> list[AddPartitions]:
+        waiting = self._by_id.pop(transactional_id, [])
+        self._waiting -= len(waiting)
+        return waiting
+
+    def pop_due(self, now: Instant) -> Iterator[AddPartitions]:
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, command = self._deadlines.popleft()
+            waiting = self._by_id.get(command.transactional_id, [])
+            if any(each is command for each in waiting):
+                self._waiting -= 1
+                waiting[:] = [each for each in waiting if each is not command]
+                if not waiting:
+                    del self._by_id[command.transactional_id]
+                yield command
 
 
 class _Timeouts:

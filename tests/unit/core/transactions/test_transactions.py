@@ -17,7 +17,7 @@ from penstock.core.transactions import (
     TransactionOptions,
     TransactionState,
 )
-from tests.unit.core.transactions.transaction_driver import ID, NEW, OLD, Driver, at, producer
+from tests.unit.core.transactions.transaction_driver import ID, NEW, OLD, TIMEOUT_MS, Driver, at, producer
 
 S = TransactionState
 
@@ -89,12 +89,38 @@ def test_partitions_wait_until_the_transaction_before_has_ended() -> None:
     reply = driver.end(who)
     assert isinstance(reply, ProducerGranted)
 
-    assert kind(driver.add(reply.producer)) is ErrorKind.CONCURRENT_TRANSACTIONS
+    first, second = (driver.add_later(reply.producer, at("t", index)) for index in (0, 1))
+    assert (first, second) == ([], [])
     assert kind(driver.verify(reply.producer, at("t"))) is ErrorKind.CONCURRENT_TRANSACTIONS
     assert kind(driver.end(reply.producer)) is ErrorKind.CONCURRENT_TRANSACTIONS
     assert kind(driver.init()) is ErrorKind.CONCURRENT_TRANSACTIONS
     driver.complete()
-    assert isinstance(driver.add(reply.producer), PartitionResults)
+    assert first == [PartitionResults((PartitionResult(at("t")),))]
+    assert second == [PartitionResults((PartitionResult(at("t", 1)),))]
+    assert (driver.stored().state, driver.stored().partitions) == (S.ONGOING, (at("t"), at("t", 1)))
+    driver.pass_ms(TIMEOUT_MS)
+    assert driver.stored().state is S.PREPARE_ABORT
+
+
+def test_partitions_do_not_wait_for_ever() -> None:
+    driver = Driver(TransactionOptions(parked_ms=500, parked_max=2))
+    who = driver.begin()
+    driver.add(who)
+    reply = driver.end(who)
+    assert isinstance(reply, ProducerGranted)
+    first = driver.add_later(reply.producer, at("t"))
+    driver.now_ms += 100
+    second = driver.add_later(reply.producer, at("t"))
+    too_many = driver.add_later(reply.producer, at("t"))
+
+    driver.pass_ms(400)
+
+    assert [kind(answer) for answer in first + too_many] == [ErrorKind.CONCURRENT_TRANSACTIONS] * 2
+    assert second == []
+    driver.complete()
+    assert len(second) == 1
+    driver.pass_ms(1_000)
+    assert (len(first), len(second)) == (1, 1)
 
 
 def test_adding_the_same_partitions_again_stores_nothing() -> None:
@@ -298,7 +324,7 @@ def test_the_last_epoch_of_an_id_ends_with_a_new_id() -> None:
 
     assert reply == ProducerGranted(producer(1_001, 0))
     assert (driver.stored().producer_id, driver.stored().producer_epoch) == (1_000, EPOCH_MAX)
-    assert kind(driver.add(producer(1_001, 0))) is ErrorKind.CONCURRENT_TRANSACTIONS
+    assert driver.add_later(producer(1_001, 0), at("t")) == []
     assert kind(driver.end(last)) is ErrorKind.CONCURRENT_TRANSACTIONS
     assert kind(driver.init(producer(1_001, 0))) is ErrorKind.CONCURRENT_TRANSACTIONS
     driver = driver.failover()

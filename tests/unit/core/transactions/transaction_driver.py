@@ -85,6 +85,8 @@ class Driver:
             self.machine.apply(fact)
             self.log.append(fact)
         self.events += outcome.events
+        for on_reply, reply in outcome.responses:
+            on_reply(reply)
         return dict(outcome.responses)
 
     def ask(self, command: type[Any], **fields: Any) -> Reply:
@@ -114,6 +116,19 @@ class Driver:
         return self.ask(
             AddPartitions, producer=who, partitions=partitions or (at("t"),), client_version=version
         )
+
+    def add_later(self, who: ProducerIdentity, *partitions: TopicPartition) -> list[Reply]:
+        """Add partitions; the list gets the reply when there is one."""
+        replies: list[Reply] = []
+        command = AddPartitions(
+            on_reply=replies.append,
+            transactional_id=ID,
+            producer=who,
+            partitions=partitions,
+            client_version=NEW,
+        )
+        self._take(self.machine.decide(command, self.now))
+        return replies
 
     def verify(self, who: ProducerIdentity, *partitions: TopicPartition) -> Reply:
         return self.ask(VerifyPartitions, producer=who, partitions=partitions)
