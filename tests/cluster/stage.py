@@ -92,10 +92,14 @@ def create_topic(cluster: ClusterProcesses, topic: str, partitions: int) -> None
     def is_there() -> bool:
         wanted = NewTopic(topic, partitions, 3, config={"min.insync.replicas": "2"})
         try:
-            admin.create_topics([wanted])[topic].result(timeout=20)
+            admin.create_topics([wanted], request_timeout=5)[topic].result(timeout=20)
         except KafkaException as error:
             code = error.args[0].code()
-            if code not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.NOT_CONTROLLER):
+            if code not in (
+                KafkaError.TOPIC_ALREADY_EXISTS,
+                KafkaError.NOT_CONTROLLER,
+                KafkaError._TIMED_OUT,
+            ):
                 raise
             return bool(code == KafkaError.TOPIC_ALREADY_EXISTS)
         return True

@@ -1,11 +1,15 @@
 """Processes killed under consume-transform-produce, and what readers of committed records see.
 
-    python -m tests.cluster.transaction_kills --kills 100 [--seed N]
+    python -m tests.cluster.transaction_kills --kills 100 [--seed N] [--copiers librdkafka|java|streams]
 
 A producer writes numbers to a topic of three nodes; two copiers, processes of their own, copy them to
 another topic in transactions, with their positions in the source. Nodes and copiers are killed with
 SIGKILL at random moments and started again. At the end every number must be in the copy exactly once,
 and nothing may keep the last stable offset back.
+
+The copiers are `tests.cluster.copier`, or TransactionalMessageCopier of Kafka's system tests, or a program
+on Kafka Streams with exactly_once_v2, which counts the numbers by their last digit: then each count must be
+in the copy exactly once.
 """
 
 import argparse
@@ -17,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,11 +29,13 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 
 from tests.cluster.load import QUIET
 from tests.cluster.stage import create_topic
+from tests.compatibility.clients import java_programs
 from tests.support.clusters import ClusterProcesses, cluster_of, until
 
 SOURCE, SINK, GROUP = "source", "sink", "copiers"
 PARTITIONS = 3
 COPIERS = 2
+CopierCommand = Callable[[str], list[str]]
 RATE = 100
 CATCH_UP_SECONDS = 180.0
 SETTINGS = ("groups.offsets_partitions=3", "groups.initial_rebalance_delay_ms=0")
@@ -89,18 +96,34 @@ class Feeder:
         assert not left, f"{left} records were never acknowledged"
 
 
+def copier_command(kind: str, bootstrap: str, root: Path) -> CopierCommand:
+    """The program that copies."""
+    usual = [bootstrap, SOURCE, SINK, GROUP]
+    if kind == "librdkafka":
+        return lambda name: [sys.executable, "-m", "tests.cluster.copier", *usual, name]
+    if kind == "streams":
+        count = java_programs.command(root, "WordCount")
+        return lambda name: [*count, *usual, name, str(root)]
+    copier = java_programs.launch([], "org.apache.kafka.tools.TransactionalMessageCopier")
+    copier += ["--broker-list", bootstrap, "--input-topic", SOURCE, "--input-partition", "-1"]
+    copier += ["--output-topic", SINK, "--consumer-group", GROUP, "--group-mode", "--use-group-metadata"]
+    copier += ["--transaction-size", "50", "--transaction-timeout", "10000", "--enable-random-aborts"]
+    return lambda name: [*copier, "--transactional-id", name]
+
+
 class Copiers:
     """The copying processes; one that ended is started again when it is looked at."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, command: CopierCommand, said: Path) -> None:
+        """`said` is the file for what they print."""
         self.restarts = 0
-        self._bootstrap = bootstrap
+        self._command = command
+        self._said = said
         self._running = {number: self._start(number) for number in range(COPIERS)}
 
     def _start(self, number: int) -> "subprocess.Popen[bytes]":
-        name = f"copier-{number}"
-        command = [sys.executable, "-m", "tests.cluster.copier"]
-        return subprocess.Popen([*command, self._bootstrap, SOURCE, SINK, GROUP, name])
+        with self._said.open("ab") as said:
+            return subprocess.Popen(self._command(f"copier-{number}"), stdout=said, stderr=said)
 
     def kill(self, number: int) -> None:
         self._running[number].kill()
@@ -117,14 +140,14 @@ class Copiers:
             process.wait()
 
 
-def run(root: Path, kills: int, luck: random.Random) -> Outcome:
+def run(root: Path, kills: int, luck: random.Random, kind: str = "librdkafka") -> Outcome:
     outcome = Outcome()
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(cluster_of(root, *SETTINGS))
         create_topic(cluster, SOURCE, PARTITIONS)
         create_topic(cluster, SINK, PARTITIONS)
         feeder = Feeder(cluster.bootstrap)
-        copiers = Copiers(cluster.bootstrap)
+        copiers = Copiers(copier_command(kind, cluster.bootstrap, root), root / "copiers.log")
         stack.callback(copiers.close)
         try:
             until(lambda: any(_positions(cluster)), "the first transaction", CATCH_UP_SECONDS)
@@ -135,9 +158,16 @@ def run(root: Path, kills: int, luck: random.Random) -> Outcome:
         outcome.fed = feeder.acknowledged
         outcome.anomalies += feeder.failed
         _await_copies(cluster, copiers)
+        if kind == "streams":
+            # Between the source and the counts there is a topic by words.
+            until(
+                lambda: len(_read_committed(cluster)) >= outcome.fed,
+                f"{outcome.fed} counts",
+                CATCH_UP_SECONDS,
+            )
         outcome.restarts = copiers.restarts
         copiers.close()
-        _judge(cluster, outcome)
+        _judge(cluster, outcome, kind)
     return outcome
 
 
@@ -205,13 +235,16 @@ def _ends(cluster: ClusterProcesses, topic: str, isolation: str = "read_uncommit
         consumer.close()
 
 
-def _judge(cluster: ClusterProcesses, outcome: Outcome) -> None:
+def _judge(cluster: ClusterProcesses, outcome: Outcome, kind: str) -> None:
     stable, ends = _ends(cluster, SINK, "read_committed"), _ends(cluster, SINK)
     if stable != ends:
         outcome.anomalies.append(f"the last stable offsets {stable} are below the ends {ends}")
-    found = Counter(_read_committed(cluster, ends))
+    found = Counter(_read_committed(cluster))
     outcome.copied = found.total()
     expected = {b"%d" % number for number in range(outcome.fed)}
+    if kind == "streams":
+        # The counts of each last digit, from 1 on.
+        expected = {b"%d=%d" % (number % 10, 1 + number // 10) for number in range(outcome.fed)}
     for value in sorted(expected - found.keys()):
         outcome.anomalies.append(f"lost: {value!r}")
     for value, times in found.items():
@@ -221,7 +254,7 @@ def _judge(cluster: ClusterProcesses, outcome: Outcome) -> None:
             outcome.anomalies.append(f"{times} times: {value!r}")
 
 
-def _read_committed(cluster: ClusterProcesses, ends: dict[int, int]) -> list[bytes]:
+def _read_committed(cluster: ClusterProcesses) -> list[bytes]:
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -236,8 +269,8 @@ def _read_committed(cluster: ClusterProcesses, ends: dict[int, int]) -> list[byt
     values: list[bytes] = []
     at_end: set[int] = set()
     deadline = time.monotonic() + CATCH_UP_SECONDS
-    while len(at_end) < len(ends):
-        assert time.monotonic() < deadline, f"only {at_end} of {ends} were read to their ends"
+    while len(at_end) < PARTITIONS:
+        assert time.monotonic() < deadline, f"only {at_end} were read to their ends"
         for message in consumer.consume(1_000, 1.0):
             if message.error() is not None:
                 at_end.add(message.partition())
@@ -251,9 +284,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--copiers", choices=("librdkafka", "java", "streams"), default="librdkafka")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="penstock-kills-") as root:
-        outcome = run(Path(root), asked.kills, random.Random(asked.seed))
+        outcome = run(Path(root), asked.kills, random.Random(asked.seed), asked.copiers)
     print(
         f"{outcome.kills.total()} kills ({dict(outcome.kills)}), {outcome.fed} records written, "
         f"{outcome.copied} copied, {outcome.restarts} copiers started again, "
