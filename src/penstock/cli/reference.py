@@ -12,6 +12,7 @@ from typing import Any
 
 import penstock
 from penstock.cli.commands import announced, command_tree
+from penstock.config.kafka_settings import BUILT_IN, DECIDED_BY, SHARED_BY_ALL
 from penstock.config.reference import reference as settings_reference
 from penstock.core.metadata import ConfigResourceType
 from penstock.core.metadata.configs import (
@@ -20,7 +21,6 @@ from penstock.core.metadata.configs import (
     DynamicUpdateMode,
     definitions,
 )
-from penstock.node.options import DECIDED_BY
 from penstock.observability import Metrics
 from penstock.observability.reference import reference as metrics_reference
 from penstock.server.kafka.errors import CODES
@@ -47,7 +47,8 @@ Every setting that Kafka 4.3 has for topics, brokers, groups and client metrics,
 own. None is accepted and ignored:
 
 * **honoured**: it can be changed while the cluster runs, with `kafka-configs`, any Admin client or
-  `penstock topic alter`, or it is decided by the [setting](settings.md) of the node that is named.
+  `penstock topic alter`, or it is decided by the [setting](settings.md) of the node that is named;
+  `node.kafka_settings` takes what has no setting of its own, as `name=value`.
 * **fixed**: it is shown, with the value here, and any other is refused; the note says why.
 * **refused**: it is not shown, and setting it fails with INVALID_CONFIG and the reason in the note.
 
@@ -109,11 +110,15 @@ def _status(kind: ConfigResourceType, definition: ConfigDefinition) -> tuple[str
     decided_by = DECIDED_BY.get(definition.name)
     node = "" if decided_by is None else f"`{decided_by}` of the node"
     if definition.update is DynamicUpdateMode.READ_ONLY:
-        return ("honoured", node) if node else ("fixed", "no setting of the node changes it")
+        if definition.name in BUILT_IN:
+            return "fixed", "as the node is built"
+        return "honoured", node or "`node.kafka_settings`"
     if definition.name == WITHOUT_KERBEROS:
         return "honoured", "per broker; logins with Kerberos, which are not offered so far"
     scope = "per broker" if definition.update is DynamicUpdateMode.PER_BROKER else "cluster-wide"
-    return "honoured", f"{scope}, and {node}" if node else scope
+    if definition.update is DynamicUpdateMode.PER_BROKER or definition.name in SHARED_BY_ALL:
+        return "honoured", scope
+    return "honoured", f"{scope}, and {node or '`node.kafka_settings`'}"
 
 
 def error_reference() -> Iterator[str]:

@@ -21,6 +21,8 @@ def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Ite
         yield f"{named(heartbeat)} = {values[heartbeat]} must be below {named(session)} = {values[session]}"
     if values["topics.retention_hours"] == 0:
         yield f"{named('topics.retention_hours')} must not be 0: -1 keeps records for ever"
+    if values["node.kafka_settings"]:
+        yield from _kafka_settings(values["node.kafka_settings"], named("node.kafka_settings"))
     yield from _session_bounds(values, named)
     yield from _repeated("node.roles", values["node.roles"], origins)
     yield from _voters(values, origins, named)
@@ -32,6 +34,13 @@ def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Ite
     if advertised != "auto" and advertised.is_every_interface:
         yield f"{named('listen.advertised')} = {advertised} needs a host that clients can reach"
     yield from _shared_ports(values, named)
+
+
+def _kafka_settings(items: tuple[str, ...], name: str) -> Iterator[str]:
+    # Imported where it is used: the tables of Kafka's settings take a while to load.
+    from penstock.config.kafka_settings import problems_with_kafka_settings
+
+    yield from (f"{name}: {problem}" for problem in problems_with_kafka_settings(items))
 
 
 def _voters(values: Mapping[str, Any], origins: Mapping[str, str], named: Named) -> Iterator[str]:

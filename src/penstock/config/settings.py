@@ -53,6 +53,13 @@ class NodeSettings(ConfigSection, frozen=True):
             "partition are spread over racks. Empty is none.",
         ),
     ] = ""
+    kafka_settings: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Broker settings that have no key here, under Kafka's names, each as `name=value`; "
+            "the same on every node. Values that were set while the cluster ran come first."
+        ),
+    ] = ()
 
 
 class ListenSettings(ConfigSection, frozen=True):

@@ -15,6 +15,7 @@ from penstock.broker.partitions import FsyncMode
 from penstock.broker.replication.options import ReplicationOptions
 from penstock.config import Config
 from penstock.config import ListenAddress as ConfiguredAddress
+from penstock.config.kafka_settings import kafka_settings
 from penstock.core.metadata import PEER_LISTENER
 from penstock.core.metadata.configs import BROKER_CONFIGS, NO_CONFIGS
 from penstock.core.model import NodeId
@@ -26,37 +27,6 @@ from penstock.server.kafka.handlers.fetch import FETCH_BYTES_MAX
 from penstock.storage.journal import JournalOptions
 
 EVERYWHERE = ("", "0.0.0.0", "::")
-# Kafka's name of a broker setting, and the setting of the node that decides it.
-DECIDED_BY: Mapping[str, str] = {
-    "advertised.listeners": "listen.advertised",
-    "auto.create.topics.enable": "topics.auto_create",
-    "broker.id": "node.id",
-    "broker.rack": "node.rack",
-    "controller.quorum.voters": "cluster.voters",
-    "default.replication.factor": "topics.replication_factor",
-    "group.initial.rebalance.delay.ms": "groups.initial_rebalance_delay_ms",
-    "group.max.session.timeout.ms": "groups.session_timeout_ms_max",
-    "group.min.session.timeout.ms": "groups.session_timeout_ms_min",
-    "listener.security.protocol.map": "listen.listeners",
-    "listeners": "listen.kafka",
-    "log.cleaner.backoff.ms": "storage.compaction_interval_ms",
-    "log.dir": "node.data_dir",
-    "log.dirs": "node.data_dir",
-    "log.flush.interval.messages": "storage.fsync.mode",
-    "log.flush.interval.ms": "storage.fsync.interval_ms",
-    "log.index.interval.bytes": "storage.index_interval_bytes",
-    "log.retention.bytes": "topics.retention_bytes",
-    "log.retention.check.interval.ms": "storage.retention_check_ms",
-    "log.retention.hours": "topics.retention_hours",
-    "log.scrub.bytes.per.second": "storage.scrub_bytes_per_second",
-    "log.scrub.interval.ms": "storage.scrub_interval_ms",
-    "log.segment.bytes": "storage.segment_bytes",
-    "message.max.bytes": "topics.message_bytes_max",
-    "node.id": "node.id",
-    "num.partitions": "topics.partitions",
-    "offsets.topic.num.partitions": "groups.offsets_partitions",
-    "process.roles": "node.roles",
-}
 
 
 def static_settings(config: Config) -> Mapping[str, str]:
@@ -64,11 +34,16 @@ def static_settings(config: Config) -> Mapping[str, str]:
 
     Values equal to Kafka's defaults are left out: tools show them as defaults.
     """
-    values = {**node_facts(config), **_topics(config), **_groups(config)}
+    values = {**decided_settings(config), **kafka_settings(config.node.kafka_settings)}
     for key, value in values.items():
         complaint = BROKER_CONFIGS[key].problem(value)
         assert complaint is None, complaint
     return {key: value for key, value in values.items() if value != BROKER_CONFIGS[key].default}
+
+
+def decided_settings(config: Config) -> dict[str, str]:
+    """The broker settings that settings of the node decide, or that are as the node is built."""
+    return {**node_facts(config), **_topics(config), **_groups(config)}
 
 
 def node_facts(config: Config) -> dict[str, str]:

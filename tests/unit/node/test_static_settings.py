@@ -2,11 +2,14 @@ import re
 
 import pytest
 
+from penstock.broker.coordinator.groups import options_of_node
 from penstock.config import SETTINGS, Config, ConfigError, load, override
+from penstock.config.kafka_settings import BUILT_IN, DECIDED_BY, SHARED_BY_ALL
 from penstock.core.metadata.configs import BROKER_CONFIGS, ConfigLayers, topic_options
-from penstock.core.metadata.image import ConfigResourceType
+from penstock.core.metadata.image import EMPTY_IMAGE, ConfigResourceType
+from penstock.core.model import NodeId
 from penstock.node import options_from, static_settings
-from penstock.node.options import DECIDED_BY
+from penstock.node.options import decided_settings
 
 RANGES = {
     key: found.groups()
@@ -49,12 +52,44 @@ def test_the_grace_period_of_elections_is_a_setting() -> None:
     assert options_from(Config()).sessions.report_grace_ms == 5_000
 
 
-def test_the_reference_names_the_setting_that_decides_each_broker_setting() -> None:
-    config = load(
-        overrides=[override("--set", "node.rack=a"), override("--set", "storage.fsync.mode=interval")]
-    )
-    decided = {*static_settings(config.config), *static_settings(Config())}
+def test_every_broker_setting_that_the_node_decides_has_its_setting_named() -> None:
+    assignments = ("node.rack=a", "storage.fsync.mode=interval")
+    loaded = load(overrides=[override("--set", assignment) for assignment in assignments])
+    decided = {*decided_settings(loaded.config), *decided_settings(Config())}
 
-    assert decided - DECIDED_BY.keys() <= {"controller.listener.names", "inter.broker.listener.name"}
+    assert decided == {*DECIDED_BY, *BUILT_IN}
     assert set(DECIDED_BY.values()) <= SETTINGS.keys()
-    assert DECIDED_BY.keys() <= BROKER_CONFIGS.keys()
+    assert {*DECIDED_BY, *BUILT_IN, *SHARED_BY_ALL} <= BROKER_CONFIGS.keys()
+
+
+def test_settings_under_kafkas_names_are_the_nodes_own() -> None:
+    assignment = "node.kafka_settings=group.max.size=7,offsets.retention.minutes=60,log.roll.ms=5000"
+    loaded = load(overrides=[override("--set", assignment)])
+
+    static = static_settings(loaded.config)
+
+    assert (static["group.max.size"], static["offsets.retention.minutes"]) == ("7", "60")
+    assert options_of_node(EMPTY_IMAGE, NodeId(1), static).machine.group_members_max == 7
+    assert topic_options(ConfigLayers(ConfigResourceType.TOPIC, static=static)).segment_ms == 5_000
+
+
+@pytest.mark.parametrize(
+    ("item", "complaint"),
+    [
+        ("group.max.size", "is not name=value"),
+        ("group.max.size=none", "group.max.size must be a whole number"),
+        ("group.max.size=1,group.max.size=2", "is set more than once"),
+        ("no.such.key=1", "broker has no configuration key 'no.such.key'"),
+        ("num.replica.fetchers=4", "num.replica.fetchers is not supported: "),
+        ("num.partitions=4", "num.partitions is decided by topics.partitions"),
+        ("num.io.threads=4", "num.io.threads cannot be changed"),
+        ("fetch.max.bytes=4096", "fetch.max.bytes cannot be changed"),
+        ("min.insync.replicas=2", "is changed while the cluster runs"),
+        ("broker.drained=true", "is changed while the cluster runs"),
+    ],
+)
+def test_what_cannot_be_set_under_kafkas_names_is_refused_with_the_reason(item: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(complaint)) as refused:
+        load(overrides=[override("--set", f"node.kafka_settings={item}")])
+
+    assert "node.kafka_settings" in str(refused.value)
