@@ -140,4 +140,6 @@ def test_a_transaction_has_one_outcome_and_the_log_says_the_same(steps: list[tup
         for fact in facts:
             rebuilt.apply(fact)
         assert rebuilt.image == machine.image
+        is_open = [known.state.is_open for known in rebuilt.image.transactions.values()]
+        assert rebuilt.open_transactions == sum(is_open)
     assert machine.size() == len(list(machine.snapshot()))

@@ -153,7 +153,7 @@ class TransactionCoordinator:
 
     @property
     def open_transactions(self) -> int:
-        return sum(known.state.is_open for known in self._image.transactions.values())
+        return self._image.open_count
 
     def apply(self, fact: Fact) -> None:
         """Apply a fact of the log."""

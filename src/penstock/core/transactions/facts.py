@@ -112,14 +112,19 @@ class TransactionImage:
     transactions: dict[str, TransactionStored] = field(default_factory=dict)
     # By sink, then by batch, the oldest first. Without members: those are in `transactions`.
     batches: dict[str, dict[str, BatchCommitted]] = field(default_factory=dict)
+    # How many of `transactions` have not ended.
+    open_count: int = 0
 
     def apply(self, fact: Fact) -> None:
         """Total: any fact may follow any other, a tombstone of nothing included."""
         match fact:
             case TransactionStored():
+                before = self.transactions.get(fact.transactional_id)
+                self.open_count += fact.state.is_open - (before is not None and before.state.is_open)
                 self.transactions[fact.transactional_id] = fact
             case TransactionForgotten():
-                self.transactions.pop(fact.transactional_id, None)
+                gone = self.transactions.pop(fact.transactional_id, None)
+                self.open_count -= gone is not None and gone.state.is_open
             case BatchCommitted():
                 self._commit(fact)
             case BatchForgotten():
