@@ -179,10 +179,20 @@ class TransactionalLogMachine(RuleBasedStateMachine):
         self.log, report = PartitionLog.open(self.disk, DIRECTORY, TOPIC, OPTIONS)
         assert report.corruption == ()
 
+    @rule()
+    def forget_producers(self) -> None:
+        """Those without an open transaction, as if they had been silent for a day."""
+        self.log.producers.expire(Timestamp(2**62))
+
     @precondition(lambda self: self.is_compacted)
-    @rule(hours=st.integers(0, 2))
-    def compact(self, hours: int) -> None:
+    @rule(hours=st.integers(0, 2), is_commit=st.booleans())
+    def compact(self, hours: int, is_commit: bool) -> None:
         self.now += hours * 3_600_000
+        # One that is open would keep everything behind it from compaction.
+        for producer in list(self.model.open):
+            self.end(producer, is_commit)
+        self.log.set_high_watermark(self.log.end)
+        self.log.roll()
         self.log.checkpoint()
         self.tokens += 1
         compaction = self.log.begin_compaction(EAGER, Timestamp(self.now), str(self.tokens))

@@ -21,6 +21,7 @@ from penstock.core.records import varints
 from penstock.core.records.batch import (
     HEADER_BYTES,
     PREFIX_BYTES,
+    TRANSACTIONAL,
     BatchHeader,
     BatchIncomplete,
     Buffer,
@@ -45,6 +46,7 @@ NATIVE = not (varints.__file__ or "").endswith(".py")
 
 __all__ = [
     "HEADER_BYTES",
+    "TRANSACTIONAL",
     "PREFIX_BYTES",
     "Buffer",
     "CompressionType",

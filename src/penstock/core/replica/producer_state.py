@@ -14,7 +14,7 @@ ended       first offset 8 │ marker offset 8
 
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -77,17 +77,19 @@ class BatchMetadata(NamedTuple):
 class ProducerState:
     """What one producer wrote last."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "seen_at")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "marker_offset", "seen_at")
 
     def __init__(self, epoch: ProducerEpoch) -> None:
         self.epoch = epoch
         self.coordinator_epoch = -1
+        # Where its last marker is; not stored, and -1 if that is not known.
+        self.marker_offset = Offset(-1)
         self.seen_at = Timestamp(-1)
         self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_KEPT)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ProducerState) and all(
-            getattr(self, name) == getattr(other, name) for name in self.__slots__
+            getattr(self, name) == getattr(other, name) for name in self.__slots__ if name != "marker_offset"
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -173,8 +175,15 @@ class ProducerStateManager:
         producer_id = ProducerId(marker.producer_id)
         producer = self._begin(producer_id, ProducerEpoch(marker.producer_epoch), now)
         producer.coordinator_epoch = marker.coordinator_epoch
+        producer.marker_offset = Offset(marker.offset)
         ended = self.transactions.end(producer_id, Offset(marker.offset))
         return ended if marker.control_type is ControlType.ABORT else None
+
+    def without_open(self, producer_ids: Collection[int]) -> "ProducerStateManager":
+        """The same, but no transaction of these producers is open."""
+        transactions = self.transactions
+        ongoing = [pair for pair in transactions.ongoing() if pair[0] not in producer_ids]
+        return ProducerStateManager(self._producers, OpenTransactions(ongoing, transactions.ended()))
 
     def expire(self, seen_before: Timestamp) -> int:
         """Forget producers last seen before this time, unless a transaction is open."""

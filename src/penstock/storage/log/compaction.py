@@ -11,7 +11,9 @@ What holds:
 * Only sealed segments below the last stable offset, listed in a checkpoint, are compacted.
 * A tombstone (a key without a value) stays until `delete.retention.ms` after the first time
   that compaction has met it, so that readers on their way can see it. The batch says until when.
-* Records of aborted transactions go, and never count as the latest of their key. Markers stay.
+* Records of aborted transactions go, and never count as the latest of their key.
+* A marker stays while a batch of its transaction is there, and then as long as a tombstone. The last marker
+  of every producer stays for its epoch.
 * The last batch of every producer stays, empty if need be, for its sequence; so does the last one of
   every segment, so that each file shows by itself where it ends.
 * Records without a key, from a time when the topic was not compacted, go.
@@ -28,11 +30,16 @@ Neighbours that fit into one segment become one, under the name of the first. Wh
 and the first tombstones have expired, compaction goes through the log all the same; after a restart
 they get their whole time once more, since it is not stored.
 
-Left out: removing markers whose transaction is gone, and merging segments with aborted transactions.
-The map takes at least one segment, however many keys that has.
+A marker that goes takes its row of the aborted index along: a consumer ends what it skips of a producer at
+the marker. Producer snapshots in which its transaction is open are corrected before, or a log that is rebuilt
+from one of them would wait for the marker for ever.
+
+Left out: the map takes at least one segment, however many keys that has. A replica that was away for longer
+than `delete.retention.ms` may have records of a transaction whose marker is gone elsewhere, as with Kafka.
 """
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -43,6 +50,7 @@ from typing import NamedTuple, TypeAlias
 from penstock.core.model import CorruptionError, Offset, ProducerId, StorageError, Timestamp
 from penstock.core.records import (
     HEADER_BYTES,
+    TRANSACTIONAL,
     BatchHeader,
     CorruptBatch,
     Record,
@@ -50,14 +58,22 @@ from penstock.core.records import (
     read_records,
     rewrite_batch,
 )
-from penstock.core.replica import AbortedTransaction, ProducerStateManager
+from penstock.core.replica import AbortedTransaction, ProducerStateManager, encode_snapshot
 from penstock.storage.disk import Buffer, Disk, DiskFull, File, NoSuchFile, PosixDisk
 from penstock.storage.log import read
 from penstock.storage.log.checkpoint import write_checkpoint
-from penstock.storage.log.file_names import CLEANED, LOG, numbered
-from penstock.storage.log.files import SealedSegment
-from penstock.storage.log.index import OFFSETS, TIMES, ActiveIndex, IndexRowFormat, encode_words, footer
-from penstock.storage.log.recovery import SWAPPED_SUFFIXES, redo_swaps
+from penstock.storage.log.file_names import CLEANED, LOG, SNAPSHOT, numbered
+from penstock.storage.log.files import FileKind, SealedSegment, frame, replace_durably
+from penstock.storage.log.index import (
+    ABORTED,
+    OFFSETS,
+    TIMES,
+    ActiveIndex,
+    IndexRowFormat,
+    encode_words,
+    footer,
+)
+from penstock.storage.log.recovery import CLEANED_SUFFIXES, read_snapshot, redo_swaps
 from penstock.storage.log.segment import (
     OFFSET_DELTA_MAX,
     SCAN_BYTES,
@@ -73,6 +89,9 @@ _DIGEST_BYTES = 16
 NEVER_MS = 2**63 - 1
 # About 100 MB of digests and offsets.
 KEYS_MAX = 500_000
+UNKNOWN_OFFSET = -1
+# The coordinator epoch of a producer that has no marker.
+NO_COORDINATOR = -1
 # Nothing is dirty, but there is something to do.
 LEAST_URGENT = 1e-6
 
@@ -154,14 +173,13 @@ class SegmentToClean(NamedTuple):
     end_offset: Offset
     size_bytes: int
     gapless: bool
-    # Aborted transactions are listed per file, and the lists are not put together.
-    is_mergeable: bool = True
 
 
 class CompactionTask(NamedTuple):
     """What is to be cleaned: every segment from the first, those from `dirty_from` on for the first time.
 
-    `producer_ends` are the last offsets of batches that must not vanish. `token` keeps the files
+    `producer_ends` are the last offsets of batches that must not vanish, `last_markers` the offsets of the
+    markers that must not, by producer; -1 if it is not known which is the last. `token` keeps the files
     of this task apart from those that an abandoned worker may still be writing.
     """
 
@@ -170,6 +188,7 @@ class CompactionTask(NamedTuple):
     dirty_from: int
     aborted: tuple[AbortedTransaction, ...]
     producer_ends: frozenset[int]
+    last_markers: dict[int, int]
     now: Timestamp
     rules: CompactionRules
     options: LogOptions
@@ -195,12 +214,21 @@ class CleanedSegment(NamedTuple):
     tombstones_until: int | None = None
 
 
+class DroppedMarker(NamedTuple):
+    """A marker that went, and where the producer's transaction before it ended at the latest."""
+
+    producer_id: int
+    after: int
+    offset: int
+
+
 class CleaningResult(NamedTuple):
     """The result of a task: the first segments of it, as many as the map had room for."""
 
     segments: tuple[CleanedSegment, ...]
     records_before: int
     records_after: int
+    markers: tuple[DroppedMarker, ...] = ()
 
 
 class CompactionResult(NamedTuple):
@@ -243,6 +271,8 @@ class CleanedSegmentWriter:
 
     def add(self, old: File, batch: CheckedBatch, kept: Buffer | None) -> None:
         """The next batch of the `old` file, and what stays of it."""
+        if kept is not None and batch.header.is_control:
+            self._note_aborted(batch.header.base_offset)
         if kept is not batch.content and self._file is None:
             self._file = self._begin(old, batch.position)
         if kept is None:
@@ -256,6 +286,12 @@ class CleanedSegmentWriter:
             if len(self._buffer) >= SCAN_BYTES:
                 self._write_out(self._file)
 
+    def _note_aborted(self, marker: int) -> None:
+        rows = self._order.aborted
+        at = bisect_left(rows, marker, key=lambda row: row.last_offset)
+        if at < len(rows) and rows[at].last_offset == marker:
+            self._index.note_aborted(rows[at])
+
     def finish(self) -> CleanedSegment:
         """Bring everything to the device, indexes too."""
         base_offset, file = self._base_offset, self._file
@@ -267,6 +303,7 @@ class CleanedSegmentWriter:
         self._index.close_times(self._group[-1].end_offset - 1)
         self._put(OFFSETS, self._index.offsets)
         self._put(TIMES, self._index.times)
+        self._put(ABORTED, self._index.aborted)
         return CleanedSegment(
             base_offset,
             self._size_bytes,
@@ -336,7 +373,7 @@ def clean(disk: Disk, order: CompactionTask) -> CleaningResult:
 def remove_drafts(disk: Disk, order: CompactionTask) -> None:
     """Remove the new files; those that cannot be removed now are removed at the next start."""
     for source in order.sources:
-        for suffix in SWAPPED_SUFFIXES:
+        for suffix in CLEANED_SUFFIXES:
             with suppress(StorageError):
                 disk.remove(order.draft(source.base_offset, suffix))
 
@@ -352,12 +389,16 @@ class _Cleaning:
         self._records_before = 0
         self._records_after = 0
         self._tombstones_until: int | None = None
+        # Producers with batches of a transaction whose marker has not come yet.
+        self._in_transaction: dict[int, None] = {}
+        self._last_marker: dict[int, int] = {}
+        self._dropped: list[DroppedMarker] = []
 
     def run(self) -> CleaningResult:
         covered = self._build_map()
         groups = group_segments(self._order.sources[:covered], self._order.options.segment_bytes)
         segments = tuple(self._rewrite(group) for group in groups)
-        return CleaningResult(segments, self._records_before, self._records_after)
+        return CleaningResult(segments, self._records_before, self._records_after, tuple(self._dropped))
 
     def _build_map(self) -> int:
         """Note the keys of the dirty part; returns how many segments it has room for.
@@ -390,18 +431,46 @@ class _Cleaning:
         """The batch as it was, a smaller one, or None if it goes altogether."""
         header = batch.header
         if header.is_control:
-            return batch.content
+            return self._what_stays_of_marker(batch, is_last=is_last)
+        if header.is_transactional:
+            self._in_transaction[header.producer_id] = None
         records = list(read_records(batch.content))
         kept = [] if self._aborted.holds(header) else [one for one in records if self._stays(header, one)]
         self._records_before += len(records)
         self._records_after += len(kept)
-        if not kept and not is_last and header.last_offset not in self._order.producer_ends:
-            return None
+        if not kept:
+            if not is_last and header.last_offset not in self._order.producer_ends:
+                return None
+            if header.is_transactional:
+                # It is there for its offsets or its sequence alone, and must not keep a marker.
+                return rewrite_batch(header._replace(attributes=header.attributes & ~TRANSACTIONAL), [])
         horizon = self._new_horizon(header, kept)
         self._note_tombstones(header.delete_horizon_ms if horizon is None else horizon, kept)
         if horizon is None and len(kept) == len(records):
             return batch.content
         return rewrite_batch(header, kept, delete_horizon_ms=horizon)
+
+    def _what_stays_of_marker(self, batch: CheckedBatch, *, is_last: bool) -> Buffer | None:
+        header, now = batch.header, self._order.now
+        producer_id, offset = header.producer_id, header.base_offset
+        after = self._last_marker.get(producer_id, -1)
+        self._last_marker[producer_id] = offset
+        if producer_id in self._in_transaction:
+            # There were batches of its transaction before this compaction: the next one may find none.
+            del self._in_transaction[producer_id]
+            return batch.content
+        horizon = header.delete_horizon_ms
+        if horizon is None:
+            horizon = now + self._order.rules.delete_retention_ms
+            self._note_until(horizon)
+            return rewrite_batch(header, read_records(batch.content), delete_horizon_ms=horizon)
+        if is_last or self._order.last_markers.get(producer_id) in (offset, UNKNOWN_OFFSET):
+            return batch.content
+        if horizon >= now:
+            self._note_until(horizon)
+            return batch.content
+        self._dropped.append(DroppedMarker(producer_id, after, offset))
+        return None
 
     def _stays(self, header: BatchHeader, record: Record) -> bool:
         if self._latest.is_outdated(record):
@@ -416,9 +485,12 @@ class _Cleaning:
         return self._order.now + self._order.rules.delete_retention_ms
 
     def _note_tombstones(self, until: int | None, kept: list[Record]) -> None:
-        before = self._tombstones_until
         if until is not None and any(record.value is None for record in kept):
-            self._tombstones_until = until if before is None else min(before, until)
+            self._note_until(until)
+
+    def _note_until(self, until: int) -> None:
+        before = self._tombstones_until
+        self._tombstones_until = until if before is None else min(before, until)
 
     def _batches(self, source: SegmentToClean) -> Iterator[CheckedBatch]:
         with closing(self._open(source)) as file:
@@ -446,9 +518,7 @@ def group_segments(sources: Sequence[SegmentToClean], segment_bytes: int) -> lis
 
 def _fits(group: Sequence[SegmentToClean], source: SegmentToClean, segment_bytes: int) -> bool:
     return (
-        source.is_mergeable
-        and group[0].is_mergeable
-        and sum(one.size_bytes for one in group) + source.size_bytes <= segment_bytes
+        sum(one.size_bytes for one in group) + source.size_bytes <= segment_bytes
         and source.end_offset - group[0].base_offset <= OFFSET_DELTA_MAX
     )
 
@@ -526,7 +596,6 @@ def plan(state: LogState, rules: CompactionRules, now: Timestamp, token: str) ->
             state.segments.end_of(index, state.end),
             segment.size_bytes,
             segment.gapless,
-            is_mergeable=not segment.index.aborted,
         )
         for index, segment in enumerate(found.segments)
     )
@@ -537,6 +606,7 @@ def plan(state: LogState, rules: CompactionRules, now: Timestamp, token: str) ->
         found.clean,
         tuple(aborted),
         _ends_of(state.producers),
+        _last_markers_of(state.producers),
         now,
         rules,
         state.options,
@@ -584,6 +654,15 @@ def _ends_of(producers: ProducerStateManager) -> frozenset[int]:
     )
 
 
+def _last_markers_of(producers: ProducerStateManager) -> dict[int, int]:
+    """Where the last marker of every producer is: its epoch must be found again in the log."""
+    return {
+        producer_id: producer.marker_offset
+        for producer_id, producer in producers
+        if producer.coordinator_epoch != NO_COORDINATOR
+    }
+
+
 class Compaction:
     """One compaction that is under way, while the log goes on."""
 
@@ -603,6 +682,7 @@ class Compaction:
             self.cancel()
             return None
         try:
+            self._correct_snapshots(cleaned)
             self._name(cleaned)
             checkpoint = replace(state.checkpoint, sealed=self._rows(cleaned))
             write_checkpoint(state, checkpoint)
@@ -636,11 +716,25 @@ class Compaction:
             and not any(segment.damage for segment in self._segments)
         )
 
+    def _correct_snapshots(self, cleaned: CleaningResult) -> None:
+        """End the transactions whose markers go where a producer snapshot says that they are open."""
+        state = self._state
+        for source in self.order.sources:
+            ended = {
+                marker.producer_id: None
+                for marker in cleaned.markers
+                if marker.after < source.base_offset <= marker.offset
+            }
+            producers = read_snapshot(state, source.base_offset) if ended else None
+            if producers is not None:
+                content = frame(FileKind.SNAPSHOT, encode_snapshot(producers.without_open(ended)))
+                replace_durably(state.disk, state.directory, numbered(source.base_offset, SNAPSHOT), content)
+
     def _name(self, cleaned: CleaningResult) -> None:
         """Give the files the names that recovery expects; nothing else writes under these names."""
         state = self._state
         for segment in _rewritten(cleaned):
-            for suffix in SWAPPED_SUFFIXES:
+            for suffix in CLEANED_SUFFIXES:
                 name = f"{state.directory}/{numbered(segment.base_offset, suffix)}{CLEANED}"
                 state.disk.rename(self.order.draft(segment.base_offset, suffix), name)
         state.disk.sync_directory(state.directory)

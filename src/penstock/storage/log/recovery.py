@@ -72,6 +72,7 @@ from penstock.storage.log.append import append_as_follower
 from penstock.storage.log.checkpoint import checkpoint_now, write_checkpoint
 from penstock.storage.log.durability import Durability, ImmediateCommit
 from penstock.storage.log.file_names import (
+    ABORTED_INDEX,
     CLEANED,
     EPOCHS,
     IDENTITY,
@@ -140,8 +141,9 @@ MEND_BYTES = 256 << 10
 MISSING = "its bytes are missing"
 NOT_KEPT = "there is no room to keep what follows, or it cannot be read, so that it was not cut"
 _EEXIST = 17
-# The aborted transactions of a segment stay as they are: no marker is ever removed.
+# What a refill writes anew; compaction writes the aborted transactions, too.
 SWAPPED_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, LOG)
+CLEANED_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, ABORTED_INDEX, LOG)
 
 
 def copy_to_quarantine(
@@ -191,7 +193,7 @@ def producers_at(state: LogState, offset: Offset) -> ProducerStateManager:
 
 def keep_snapshot(state: LogState, segment: Segment) -> None:
     """Write the producer snapshot at this segment's start, before the segments in front of it are removed."""
-    if _read_snapshot(state, segment.base_offset) is None:
+    if read_snapshot(state, segment.base_offset) is None:
         content = frame(FileKind.SNAPSHOT, encode_snapshot(producers_at(state, segment.base_offset)))
         replace_durably(state.disk, state.directory, numbered(segment.base_offset, SNAPSHOT), content)
 
@@ -323,13 +325,13 @@ def nearest_snapshot(state: LogState, offset: Offset) -> tuple[Offset, ProducerS
         base = segments[index].base_offset
         if base <= checkpoint.recovery_point <= offset:
             return checkpoint.recovery_point, decode_snapshot(checkpoint.producers)
-        producers = _read_snapshot(state, base) if base <= offset else None
+        producers = read_snapshot(state, base) if base <= offset else None
         if producers is not None:
             return base, producers
     return segments[0].base_offset, ProducerStateManager()
 
 
-def _read_snapshot(state: LogState, base_offset: Offset) -> ProducerStateManager | None:
+def read_snapshot(state: LogState, base_offset: Offset) -> ProducerStateManager | None:
     """The producer state at the start of a segment, if it was kept and is not damaged."""
     content = read_file(state.disk, state.segments.path(base_offset, SNAPSHOT))
     try:
@@ -471,7 +473,7 @@ def redo_swaps(disk: Disk, directory: str, checkpoint: Checkpoint) -> None:
         numbered(row.base_offset, suffix) + CLEANED
         for row in checkpoint.sealed
         if row.swapping
-        for suffix in SWAPPED_SUFFIXES
+        for suffix in CLEANED_SUFFIXES
     }
     for name in left:
         if name in swapping:

@@ -351,19 +351,105 @@ def test_segments_that_are_too_large_for_one_stay_apart(bench: Bench) -> None:
     assert [segment.base_offset for segment in bench.log.segments()] == [0, 2, 4, 6, 8]
 
 
-def test_a_segment_with_aborted_transactions_is_not_put_together_with_others(bench: Bench) -> None:
+def test_segments_with_aborted_transactions_are_put_together_and_so_are_their_lists(bench: Bench) -> None:
     put(bench, (b"a", b"1"))
     seal(bench)
-    put(bench, (b"a", b"2"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
-    bench.end_transaction(5, ControlType.ABORT)
-    seal(bench)
-    put(bench, (b"b", b"1"))
-    seal(bench)
+    for producer in (5, 6):
+        put(bench, (b"a", b"2"), producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
+        bench.end_transaction(producer, ControlType.ABORT)
+        seal(bench)
 
     compact(bench)
 
-    bases = [segment.base_offset for segment in bench.log.segments()]
-    assert bases == [0, 1, 3, 4]
+    assert [segment.base_offset for segment in bench.log.segments()] == [0, 5]
+    for _ in range(2):
+        aborted = bench.log.aborted_between(Offset(0), bench.log.end)
+        assert [(one.producer_id, one.last_offset) for one in aborted] == [(5, 2), (6, 4)]
+        bench.reopen()
+
+
+RETENTION_MS = 1_000
+BRIEF = CompactionRules(min_dirty_ratio=0.0, delete_retention_ms=RETENTION_MS)
+
+
+def transaction(bench: Bench, ending: ControlType, producer: int = 5) -> None:
+    """A transaction over two segments; what it wrote is outdated by what comes next."""
+    put(bench, (b"a", b"1"), producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
+    seal(bench)
+    bench.end_transaction(producer, ending)
+    put(bench, (b"a", b"2"))
+    seal(bench)
+
+
+def forget_producers(bench: Bench) -> None:
+    """They were silent for long enough: nothing has to be found again for them."""
+    bench.log.producers.expire(Timestamp(2**62))
+
+
+def markers(bench: Bench) -> list[int]:
+    return [header.base_offset for header, _ in batches(bench) if header.is_control]
+
+
+@pytest.mark.parametrize("ending", list(ControlType))
+def test_a_marker_stays_until_its_transaction_is_gone_and_for_as_long_as_a_tombstone(
+    bench: Bench, ending: ControlType
+) -> None:
+    transaction(bench, ending)
+    forget_producers(bench)
+
+    compact(bench, BRIEF, now=2_000)
+    with_records = markers(bench)
+    put(bench, (b"b", b"1"))
+    seal(bench)
+    compact(bench, BRIEF, now=3_000)
+    alone = markers(bench)
+    put(bench, (b"c", b"1"))
+    seal(bench)
+    compact(bench, BRIEF, now=3_999)
+    in_time = markers(bench)
+    compact(bench, BRIEF, now=4_001)
+
+    assert with_records == alone == in_time == [1]
+    assert markers(bench) == []
+    assert bench.log.aborted_between(Offset(0), bench.log.end) == []
+    assert rows(bench) == [(2, b"a", b"2"), (3, b"b", b"1"), (4, b"c", b"1")]
+
+
+@pytest.mark.parametrize("ending", list(ControlType))
+def test_a_transaction_whose_marker_went_is_not_open_in_a_log_that_is_rebuilt(
+    bench: Bench, ending: ControlType
+) -> None:
+    bench.log.configure(replace(bench.options, segment_bytes=200))
+    transaction(bench, ending)
+    put(bench, (b"c", b"v" * 200))
+    forget_producers(bench)
+    for now in (2_000, 4_000, 6_000):
+        put(bench, (b"b", b"v" * 200))
+        seal(bench)
+        compact(bench, BRIEF, now=now)
+    assert markers(bench) == []
+    assert bench.segment_bases()[:2] == [0, 1]
+
+    # Rebuilt from the snapshot of a segment that began while the transaction was open.
+    bench.log.truncate_to(Offset(2))
+
+    assert bench.log.producers.transactions.ongoing() == []
+
+
+def test_the_last_marker_of_a_producer_stays_for_its_epoch(bench: Bench) -> None:
+    for sequence in range(2):
+        put(bench, (b"a", b"1"), producer_id=5, producer_epoch=0, base_sequence=sequence, transactional=True)
+        bench.end_transaction(5, ControlType.COMMIT)
+    for now in (2_000, 4_000, 6_000):
+        put(bench, (b"a", b"2"))
+        seal(bench)
+        compact(bench, BRIEF, now=now)
+
+    # The last batch of the producer stays as well, without its record, for its sequence.
+    assert [(header.base_offset, header.is_control) for header, _ in batches(bench)][:2] == [
+        (2, False),
+        (3, True),
+    ]
 
 
 def test_a_range_of_a_segment_that_was_absorbed_can_still_be_read(bench: Bench) -> None:
