@@ -20,6 +20,8 @@ from penstock.broker.transactions.verification import (
 from penstock.core.groups import Command, CommitTransactionOffsets
 from penstock.core.model import ApiError, ErrorKind
 
+# About what a position takes in memory while its commit waits.
+OFFSET_BYTES = 300
 MOVED = ApiError(ErrorKind.NOT_COORDINATOR, "the group has moved; look up its coordinator again")
 
 
@@ -53,7 +55,10 @@ class TransactionalOffsetCommits:
             return
         producer = TransactionalProducer(request, command.producer_id, command.producer_epoch)
         refused = self._verification.park(
-            partition, producer, partial(self._turn, partition, command, request)
+            partition,
+            producer,
+            partial(self._turn, partition, command, request),
+            size_bytes=OFFSET_BYTES * (1 + len(command.offsets)),
         )
         if refused is not None:
             command.on_reply(offsets_error(refused, request))

@@ -319,6 +319,7 @@ def produce_error(error: ApiError, request: TransactionalRequest) -> ApiError:
 
 def offsets_error(error: ApiError, request: TransactionalRequest) -> ApiError:
     """The same for TxnOffsetCommit: all its clients try again while a coordinator is loading."""
-    if error.kind in RETRIABLE or error.kind is ErrorKind.CONCURRENT_TRANSACTIONS:
+    retriable = (*RETRIABLE, ErrorKind.CONCURRENT_TRANSACTIONS, BUSY.kind)
+    if error.kind in retriable:
         return ApiError(ErrorKind.COORDINATOR_LOADING, f"the transaction could not be verified: {error}")
     return produce_error(error, request)

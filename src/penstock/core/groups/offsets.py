@@ -122,12 +122,14 @@ def _why_not_commit_in_transaction(
     """A rebalance does not stop a transaction: it must be able to end with what its member has read."""
     if group is None:
         return None if command.generation < 0 else ErrorKind.ILLEGAL_GENERATION
+    if command.generation < 0 and not command.member_id and command.instance_id is None:
+        # Older versions name no member.
+        return None
     if isinstance(group, ConsumerGroup):
         kind = group.commit_error_kind(command)
         # Producers do not know epochs of members.
         return ErrorKind.ILLEGAL_GENERATION if kind is ErrorKind.STALE_MEMBER_EPOCH else kind
-    is_anonymous = command.generation < 0 and not command.member_id and command.instance_id is None
-    if is_anonymous or (command.generation < 0 and group.is_empty):
+    if command.generation < 0 and group.is_empty:
         return None
     kind = group.member_error_kind(command.member_id, command.instance_id)
     if kind is None and command.generation != group.generation:

@@ -3,7 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+import pytest
+
 from penstock.broker.partitions import LeaderPartition, Leadership
+from penstock.broker.transactions import verification
 from penstock.broker.transactions.markers import MarkerResults, MarkerWriter, TransactionMarker
 from penstock.broker.transactions.offset_commits import TransactionalOffsetCommits
 from penstock.broker.transactions.verification import TransactionalRequest, TransactionVerification
@@ -48,9 +51,9 @@ class Transactions:
         self.error: ApiError | None = None
         self.is_held = False
         self.held: list[Callable[[], None]] = []
-        verification = TransactionVerification(bench.runtime.timers, self)
-        self.commits = TransactionalOffsetCommits(bench.groups, verification)
-        self.markers = MarkerWriter(bench, bench.runtime, verification, bench.groups)
+        guards = TransactionVerification(bench.runtime.timers, self)
+        self.commits = TransactionalOffsetCommits(bench.groups, guards)
+        self.markers = MarkerWriter(bench, bench.runtime, guards, bench.groups)
 
     def ask(
         self,
@@ -219,6 +222,22 @@ def test_a_marker_waits_for_a_coordinator_that_loads() -> None:
     starting.serve()
     assert Transactions(starting).end() is None
     assert starting.committed() == 20
+
+
+def test_commits_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = GroupsBench().start()
+    transactions = Transactions(bench)
+    transactions.is_held = True
+    monkeypatch.setattr(verification, "PARKED_BYTES_MAX", 2_000)
+
+    replies = [transactions.submit(offset) for offset in range(10)]
+
+    refused = [one[0].kind for one in replies if one and isinstance(one[0], ApiError)]
+    assert refused == [ErrorKind.COORDINATOR_LOADING] * 7
+    bench.settle()
+    transactions.held.pop()()
+    bench.settle()
+    assert [isinstance(one[0], CommitResults) for one in replies].count(True) == 3
 
 
 def test_a_commit_for_a_group_that_moved_away_and_back_is_not_written() -> None:

@@ -20,6 +20,7 @@ from penstock.core.groups import (
     TransactionEnded,
 )
 from penstock.core.model import ErrorKind, Offset, ProducerEpoch, ProducerId, TopicName
+from tests.unit.core.groups.consumer_driver import ConsumerDriver
 from tests.unit.core.groups.group_driver import GROUP, OPTIONS, Driver, at, ignore, kind_of, position
 
 ALICE, BOB = ProducerId(7), ProducerId(8)
@@ -168,6 +169,17 @@ def test_a_transaction_that_names_no_member_may_commit_for_a_group_with_members(
     assert kind_of(commit(driver, position(1), generation=1, member_id="x")) is ErrorKind.UNKNOWN_MEMBER
     fenced = commit(driver, position(1), generation=1, member_id=member, instance_id="i")
     assert kind_of(fenced) is ErrorKind.UNKNOWN_MEMBER
+
+
+def test_the_same_holds_for_a_group_of_the_consumer_protocol() -> None:
+    driver = ConsumerDriver()
+    member = driver.member("a")
+
+    assert isinstance(commit(driver, position(1)), CommitResults)
+    assert isinstance(commit(driver, position(1), generation=member.epoch, member_id="a"), CommitResults)
+    stale = commit(driver, position(1), generation=member.epoch - 1, member_id="a")
+    assert kind_of(stale) is ErrorKind.ILLEGAL_GENERATION
+    assert kind_of(commit(driver, position(1), generation=1, member_id="x")) is ErrorKind.UNKNOWN_MEMBER
 
 
 def test_a_rebalance_does_not_keep_a_transaction_from_ending() -> None:
