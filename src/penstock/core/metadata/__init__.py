@@ -80,6 +80,8 @@ from penstock.core.metadata.commands import (
 )
 from penstock.core.metadata.decide_brokers import (
     DEFAULT_LEVELS,
+    GROUP_VERSION,
+    OFFERED_FEATURES,
     PRODUCER_IDS_PER_BLOCK,
     SUPPORTED_FEATURES,
 )
@@ -258,6 +260,8 @@ __all__ = [
     "supports",
     "problem_with_level",
     "SUPPORTED_FEATURES",
+    "OFFERED_FEATURES",
+    "GROUP_VERSION",
     "DEFAULT_LEVELS",
     "PRODUCER_IDS_PER_BLOCK",
 ]

@@ -14,6 +14,7 @@ from penstock.core.metadata import (
     UpdateFeatures,
     UpgradeType,
 )
+from penstock.core.metadata.records import FeatureLevelSet
 from penstock.core.model import ApiError, ErrorKind
 from tests.unit.core.metadata.clusters import CLUSTER, cluster, perform, registration
 
@@ -43,10 +44,10 @@ def test_a_new_cluster_can_begin_lower() -> None:
 def test_levels_go_down_when_asked_to_and_up_again() -> None:
     machine = cluster()
 
-    assert perform(machine, update(("transaction.version", 1, DOWN), ("share.version", 0, DOWN))) == Ok()
+    assert perform(machine, update(("transaction.version", 1, DOWN), ("group.version", 0, DOWN))) == Ok()
     assert (
         machine.image.feature_level("transaction.version"),
-        "share.version" in machine.image.features,
+        "group.version" in machine.image.features,
     ) == (
         1,
         False,
@@ -63,6 +64,9 @@ def test_levels_go_down_when_asked_to_and_up_again() -> None:
         update(("transaction.version", -1, DOWN)),
         update(("metadata.version", 24, DOWN)),
         update(("no.such.version", 1)),
+        # Levels that would change nothing.
+        update(("share.version", 1)),
+        update(("eligible.leader.replicas.version", 0, DOWN)),
         update(("group.version", 0, DOWN), ("transaction.version", 9)),
     ],
 )
@@ -107,3 +111,12 @@ def test_validation_alone_changes_no_level() -> None:
 
     assert reply == Ok()
     assert machine.image.feature_level("transaction.version") == 2
+
+
+def test_a_cluster_that_was_at_a_level_which_is_not_offered_any_more_takes_brokers_and_leaves_it() -> None:
+    machine = cluster(brokers=0)
+    machine.apply(FeatureLevelSet("share.version", 1))
+
+    assert not isinstance(perform(machine, registration(1)), ApiError)
+    assert perform(machine, update(("share.version", 0, DOWN))) == Ok()
+    assert machine.image.feature_level("share.version") == 0

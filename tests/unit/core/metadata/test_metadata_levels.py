@@ -149,4 +149,4 @@ def test_metadata_never_goes_back(monkeypatch: pytest.MonkeyPatch, direction: Up
 
     assert isinstance(reply, ApiError)
     assert "never goes back" in reply.detail
-    assert perform(upgraded, UpdateFeatures((FeatureUpdate("share.version", 0, direction),))) == Ok()
+    assert perform(upgraded, UpdateFeatures((FeatureUpdate("group.version", 0, direction),))) == Ok()

@@ -1,6 +1,6 @@
 """ApiVersions: what this node serves, derived from the router."""
 
-from penstock.core.metadata import SUPPORTED_FEATURES
+from penstock.core.metadata import OFFERED_FEATURES
 from penstock.core.protocol import ErrorCode, decoder, response_frame
 from penstock.core.protocol.messages.api_versions import (
     ApiVersionsRequest,
@@ -43,7 +43,8 @@ def api_versions(call: Request, frame: memoryview, position: int) -> None:
                 ApiVersionsResponseSupportedFeature(
                     name=feature.name, min_version=feature.lowest, max_version=feature.highest
                 )
-                for feature in SUPPORTED_FEATURES
+                for feature in OFFERED_FEATURES
+                if feature.highest > 0
             ),
             finalized_features_epoch=call.backend.controller.committed,
             finalized_features=tuple(

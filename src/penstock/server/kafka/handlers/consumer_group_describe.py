@@ -8,6 +8,7 @@ from penstock.core.groups import (
     Reply,
     rows,
 )
+from penstock.core.metadata import GROUP_VERSION
 from penstock.core.model import ApiError
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.consumer_group_describe import (
@@ -20,6 +21,7 @@ from penstock.core.protocol.messages.consumer_group_describe import (
 )
 from penstock.security import AclOperation
 from penstock.server.kafka.errors import message_of
+from penstock.server.kafka.handlers.consumer_group_heartbeat import NOT_ENABLED
 from penstock.server.kafka.request import Request
 from penstock.server.kafka.response_rows import (
     NOT_ASKED,
@@ -44,11 +46,14 @@ def consumer_group_describe(request: ConsumerGroupDescribeRequest, call: Request
             ConsumerGroupDescribeResponse(throttle_time_ms=call.charge_time(), groups=groups)
         ),
     )
+    is_enabled = call.backend.controller.image.feature_level(GROUP_VERSION) > 0
     for index, group_id in enumerate(request.group_ids):
-        if may(call, AclOperation.DESCRIBE, group_id):
+        if not may(call, AclOperation.DESCRIBE, group_id):
+            answered.put(index, _failed(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED, None))
+        elif is_enabled:
             _describe(request, call, answered, index)
         else:
-            answered.put(index, _failed(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED, None))
+            answered.put(index, _failed(group_id, ErrorCode.UNSUPPORTED_VERSION, NOT_ENABLED))
     answered.end()
 
 

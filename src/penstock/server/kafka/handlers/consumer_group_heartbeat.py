@@ -11,6 +11,7 @@ from penstock.core.groups import (
     partition_set,
     rows,
 )
+from penstock.core.metadata import GROUP_VERSION
 from penstock.core.model import ApiError, TopicId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.consumer_group_heartbeat import (
@@ -28,6 +29,7 @@ from penstock.server.kafka.router import routes
 # Since this version members make their own ids (KIP-1082).
 OWN_MEMBER_ID_SINCE = 1
 JOIN_EPOCH = 0
+NOT_ENABLED = f"consumer groups need level 1 of {GROUP_VERSION}"
 
 
 @routes.handles(ConsumerGroupHeartbeatRequest)
@@ -62,6 +64,8 @@ def consumer_group_heartbeat(request: ConsumerGroupHeartbeatRequest, call: Reque
 def _problem(request: ConsumerGroupHeartbeatRequest, call: Request) -> tuple[ErrorCode, str] | None:
     if not may(call, AclOperation.READ, request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED, "the caller may not read as this group"
+    if call.backend.controller.image.feature_level(GROUP_VERSION) < 1:
+        return ErrorCode.UNSUPPORTED_VERSION, NOT_ENABLED
     names = request.subscribed_topic_names or ()
     given = (
         *(request.member_id, request.instance_id or "", request.rack_id or ""),

@@ -8,6 +8,15 @@ import pytest
 from penstock.core.metadata import BrokerEndpoint, CreateTopic
 from penstock.core.model import TopicId
 from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.core.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from penstock.core.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from penstock.core.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.core.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
@@ -245,29 +254,68 @@ def feature(name: str, level: int, **more: Any) -> UpdateFeaturesRequestFeature:
 def test_every_version_lowers_a_level_only_when_told_to(stage: "Stage", version: int) -> None:
     allowed = {"allow_downgrade": True} if version == 0 else {"upgrade_type": 2}
 
-    plain = update(stage, version, feature("share.version", 0))
-    before = stage.backend.controller.image.feature_level("share.version")
-    down = update(stage, version, feature("share.version", 0, **allowed))
+    plain = update(stage, version, feature("group.version", 0))
+    before = stage.backend.controller.image.feature_level("group.version")
+    down = update(stage, version, feature("group.version", 0, **allowed))
 
     assert (plain, before) == (ErrorCode.INVALID_UPDATE_VERSION, 1)
-    assert (down, stage.backend.controller.image.feature_level("share.version")) == (ErrorCode.NONE, 0)
+    assert (down, stage.backend.controller.image.feature_level("group.version")) == (ErrorCode.NONE, 0)
 
 
 def test_features_are_updated_all_or_none_and_can_be_tried(stage: "Stage") -> None:
-    down = feature("share.version", 0, upgrade_type=2)
+    down = feature("group.version", 0, upgrade_type=2)
 
     mixed = update(stage, 1, down, feature("no.such.feature", 1))
     tried = update(stage, 1, down, validate_only=True)
-    sideways = update(stage, 1, feature("share.version", 0, upgrade_type=9))
+    sideways = update(stage, 1, feature("group.version", 0, upgrade_type=9))
 
     assert (mixed, tried) == (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NONE)
     assert sideways == ErrorCode.INVALID_UPDATE_VERSION
-    assert stage.backend.controller.image.feature_level("share.version") == 1
+    assert stage.backend.controller.image.feature_level("group.version") == 1
 
 
 def test_who_may_not_alter_the_cluster_updates_no_features(stage: "Stage") -> None:
     stage.authorizer.denied = {(AclOperation.ALTER, "kafka-cluster")}
 
-    assert update(stage, 2, feature("share.version", 0, upgrade_type=2)) == (
+    assert update(stage, 2, feature("group.version", 0, upgrade_type=2)) == (
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     )
+
+
+def test_features_are_announced_as_they_can_be_set_and_as_they_are(stage: "Stage") -> None:
+    request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+
+    response = stage.ask(request, ApiVersionsResponse, 4)
+
+    supported = {one.name: (one.min_version, one.max_version) for one in response.supported_features}
+    finalized = {one.name: one.max_version_level for one in response.finalized_features}
+    assert supported.items() >= {"transaction.version": (0, 2), "group.version": (0, 1)}.items()
+    assert finalized.items() >= {"transaction.version": 2, "group.version": 1}.items()
+    assert supported.keys() == finalized.keys()
+    assert response.finalized_features_epoch >= 0
+    update(stage, 2, feature("transaction.version", 1, upgrade_type=2))
+    later = stage.ask(request, ApiVersionsResponse, 4)
+    assert ("transaction.version", 1) in [
+        (one.name, one.max_version_level) for one in later.finalized_features
+    ]
+    assert later.finalized_features_epoch > response.finalized_features_epoch
+
+
+def test_consumer_groups_are_off_at_level_0_of_group_version(stage: "Stage") -> None:
+    heartbeat = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=("t",),
+        topic_partitions=(),
+    )
+    describe = ConsumerGroupDescribeRequest(group_ids=("g",), include_authorized_operations=False)
+    update(stage, 2, feature("group.version", 0, upgrade_type=2))
+
+    off = ErrorCode.UNSUPPORTED_VERSION
+    assert stage.ask(heartbeat, ConsumerGroupHeartbeatResponse, 1).error_code == off
+    (row,) = stage.ask(describe, ConsumerGroupDescribeResponse, 1).groups
+    assert row.error_code == off
+    update(stage, 2, feature("group.version", 1, upgrade_type=1))
+    assert stage.ask(heartbeat, ConsumerGroupHeartbeatResponse, 1).error_code != off
