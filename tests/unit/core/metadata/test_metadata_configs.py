@@ -320,7 +320,6 @@ def test_three_replicas_need_two_in_sync_unless_somebody_says_otherwise(
         (TOPIC, "leader.replication.throttled.replicas", "", "*", "every replica"),
         (EVERY_BROKER, "log.preallocate", "false", "true", "files grow as they are written"),
         (BROKER, "ssl.client.auth", "none", "required", "authentication is not available"),
-        (GROUP, "consumer.session.timeout.ms", "45000", "10000", "KIP-848"),
         (GROUP, "share.auto.offset.reset", "latest", "earliest", "no share groups"),
     ],
 )
