@@ -191,6 +191,8 @@ def decode_message(
     message: RawMessage, keys: Serde[Any] | None, values: Serde[Any] | None
 ) -> Message[Any, Any]:
     """The message with its key and value as objects."""
+    if keys is None and values is None:
+        return message
     part = "key"
     try:
         key = message.key if keys is None or message.key is None else keys.decode(message.key)

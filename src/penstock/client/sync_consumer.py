@@ -47,6 +47,8 @@ RebalanceListener = Callable[[list[TopicPartition]], None]
 TURN_SECONDS = 0.1
 # How often what was processed is handed to librdkafka, which commits it in the background.
 STORE_SECONDS = 0.1
+# How long a program may be busy with messages at hand before librdkafka is asked again.
+POLL_SECONDS = 0.5
 GROUPLESS = "penstock-consumer"
 # The member is out of its group, which it is told by on_lost; it joins again by itself.
 _PASSED_BY = frozenset({"_PARTITION_EOF", "_MAX_POLL_EXCEEDED"})
@@ -73,6 +75,7 @@ class Consumer(Generic[K, V]):
         **settings: Unpack[ConsumerSettings],
     ) -> None:
         from confluent_kafka import Consumer as LibrdkafkaConsumer
+        from confluent_kafka import KafkaException
 
         self._properties = read_properties("consumer", properties, settings)
         librdkafka = dict(self._properties.librdkafka)
@@ -92,6 +95,7 @@ class Consumer(Generic[K, V]):
             "cooperative" in str(librdkafka.get("partition.assignment.strategy", ""))
             or librdkafka.get("group.protocol") == "consumer"
         )
+        self._exception = KafkaException
         self._keys = key_deserializer
         self._values = value_deserializer
         self._api_seconds = self._properties.own["default.api.timeout.ms"] / 1_000
@@ -108,7 +112,7 @@ class Consumer(Generic[K, V]):
         self._lost_uncommitted = False
         # Processed, and not handed to librdkafka yet.
         self._processed: dict[TopicPartition, int] = {}
-        self._stored_at = time.perf_counter()
+        self._stored_at = self._polled_at = time.perf_counter()
         # Fetched from librdkafka, and not handed out yet.
         self._fetched: deque[Any] = deque()
         self._trouble = ""
@@ -190,9 +194,8 @@ class Consumer(Generic[K, V]):
         It waits only while there is none. What was returned before counts as processed.
         """
         self.settle()
-        wanted = records_max or self.batch_records
-        self.fill(wanted, timeout)
-        return self.take(wanted)
+        self.fill(self.batch_records, timeout)
+        return self.take(records_max or self.batch_records)
 
     def commit(self, offsets: Message[Any, Any] | Mapping[TopicPartition, int] | None = None) -> None:
         """Commit, and wait until that is done: everything handed out, up to one message, or these offsets.
@@ -353,17 +356,30 @@ class Consumer(Generic[K, V]):
 
     def fill(self, records_max: int, timeout: float | None) -> None:
         """Fetch messages if there are none at hand, waiting up to `timeout` seconds for the first."""
-        deadline = None if timeout is None else time.perf_counter() + timeout
+        now = time.perf_counter()
+        if self._fetched:
+            if now - self._polled_at > POLL_SECONDS:
+                # A slow program with much at hand is still alive, and hears of rebalances.
+                self._fetch(1, 0.0)
+            return
+        deadline = None if timeout is None else now + timeout
         while not self._fetched and not self._stopped.is_set():
             self._store_in_time()
             left = TURN_SECONDS if deadline is None else deadline - time.perf_counter()
-            first = self._call("poll", self.client.poll, max(0.0, min(TURN_SECONDS, left)))
-            if first is not None:
-                # librdkafka's own batches would wait for the last of them.
-                rest = self._call("poll", self.client.consume, records_max - 1, 0) if records_max > 1 else ()
-                self._fetched.extend(one for one in (first, *rest) if not _is_passed_by(one))
-            elif left <= 0:
+            is_empty = self._fetch(records_max, max(0.0, min(TURN_SECONDS, left)))
+            if is_empty and left <= 0:
                 return
+
+    def _fetch(self, records_max: int, seconds: float) -> bool:
+        """Ask librdkafka, which serves rebalances as well; returns whether it had nothing."""
+        self._polled_at = time.perf_counter()
+        first = self._call("poll", self.client.poll, seconds)
+        if first is None:
+            return True
+        # librdkafka's own batches would wait for the last of them.
+        rest = self._call("poll", self.client.consume, records_max - 1, 0) if records_max > 1 else ()
+        self._fetched.extend(one for one in (first, *rest) if not _is_passed_by(one))
+        return False
 
     def processed(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Messages before these offsets need not come again: the next commit in the background has them."""
@@ -435,8 +451,6 @@ class Consumer(Generic[K, V]):
 
     def _store(self) -> None:
         """Hand over what was processed; librdkafka commits it in the background and at the end."""
-        from confluent_kafka import KafkaException
-
         processed, self._processed = self._processed, {}
         if not self._auto_commit or not processed:
             return
@@ -446,7 +460,7 @@ class Consumer(Generic[K, V]):
         for partition, offset in processed.items():
             try:
                 self.client.store_offsets(offsets=[_native(partition, offset)])
-            except KafkaException as error:
+            except self._exception as error:
                 # A partition that was taken away meanwhile: somebody else reads it from the last commit on.
                 if kafka_error(error).name() not in _NOT_OURS:
                     raise failure(f"{partition}: storing the offset", error) from None
@@ -515,13 +529,11 @@ class Consumer(Generic[K, V]):
         ]
 
     def _call(self, what: str, call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        from confluent_kafka import KafkaException
-
         if self._is_closed and what != "close":
             raise ClientError(f"{what}: the consumer is closed")
         try:
             return call(*arguments, **keywords)
-        except KafkaException as error:
+        except self._exception as error:
             raise failure(what, error) from None
 
     def _note_error(self, error: Any) -> None:
@@ -552,7 +564,8 @@ def _where(message: Any) -> str:
 
 
 def _is_passed_by(message: Any) -> bool:
-    return message.error() is not None and message.error().name() in _PASSED_BY
+    error = message.error()
+    return error is not None and error.name() in _PASSED_BY
 
 
 def _commits_itself(librdkafka: Mapping[str, Any], store: OffsetStore | None) -> bool:

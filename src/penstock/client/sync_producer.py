@@ -52,6 +52,9 @@ HeadersLike = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str
 DeliveryReport = Callable[[Any, Any], None]
 
 TURN_SECONDS = 0.1
+SERVE_EVERY = 100
+BUSY_RECORDS = 1_000
+BUSY_SECONDS = 0.01
 ANY_PARTITION = -1
 BYTES = BytesSerde()
 
@@ -133,6 +136,7 @@ class Producer(Generic[K, V]):
         metrics: ClientMetrics | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> None:
+        from confluent_kafka import KafkaException
         from confluent_kafka import Producer as LibrdkafkaProducer
 
         name, self._partitioner = choose(partitioner)
@@ -143,6 +147,9 @@ class Producer(Generic[K, V]):
         self._statistics = None if metrics is None else StatisticsReceiver(metrics, librdkafka)
         self._keys: Serde[Any] = key_serializer or BYTES
         self._values: Serde[Any] = value_serializer or BYTES
+        # Looked up once: an import statement on the way of every record costs as much as a tenth of it.
+        self._exception = KafkaException
+        self._sent = 0
         self._trouble = ""
         self._untaken: dict[int, DeliveryFailed] = {}
         self.client: Any = opened(LibrdkafkaProducer, librdkafka)
@@ -317,8 +324,6 @@ class Producer(Generic[K, V]):
 
     def hand_over(self, record: OutgoingRecord, report: DeliveryReport) -> bool:
         """Put a record into librdkafka's queue; False if that is full."""
-        from confluent_kafka import KafkaException
-
         try:
             self.client.produce(
                 record.topic,
@@ -331,12 +336,21 @@ class Producer(Generic[K, V]):
             )
         except BufferError:
             return False
-        except KafkaException as error:
+        except self._exception as error:
             refused = failure(record.topic, error)
             if isinstance(refused, FatalFailure) or refused.name == "_STATE":
                 raise refused from None
             raise delivery_failed(record.topic, error) from None
+        self._sent += 1
+        if not self._sent % SERVE_EVERY:
+            # Reports are cheapest here: the poller's thread would have to wait for ours at each of them.
+            self.poll()
         return True
+
+    def poll(self) -> None:
+        """Serve delivery reports that have come; a thread of the producer's does so by itself."""
+        with suppress(self._exception):
+            self.client.poll(0)
 
     def queue_full(self, topic: str) -> DeadlineExceeded:
         """The error for a queue that stays full."""
@@ -344,10 +358,8 @@ class Producer(Generic[K, V]):
         return DeadlineExceeded(f"{topic}: the producer's queue was full for {waited} ms{self._why()}")
 
     def _flush_once(self, seconds: float) -> int:
-        from confluent_kafka import KafkaException
-
         # A fatal error comes out wherever librdkafka is called; the next send raises it for what it is.
-        with suppress(KafkaException):
+        with suppress(self._exception):
             self.client.flush(seconds)
         return self.pending
 
@@ -376,8 +388,12 @@ def _poll(client: Any, ended: threading.Event) -> None:
     from confluent_kafka import KafkaException
 
     while not ended.is_set():
+        # Whoever sends a lot serves the reports as well, and is not disturbed.
+        is_busy = len(client) > BUSY_RECORDS
+        if is_busy:
+            ended.wait(BUSY_SECONDS)
         with suppress(KafkaException):
-            client.poll(TURN_SECONDS)
+            client.poll(0 if is_busy else TURN_SECONDS)
 
 
 def _turn(deadline: float | None) -> float:
