@@ -289,6 +289,11 @@ class TransactionCoordinator:
         outcome.reply(command.on_reply, PartitionResults(results))
 
     def _end(self, command: EndTransaction, outcome: TransactionOutcome) -> None:
+        if self._parked.has(command.transactional_id, command.producer):
+            # It ends the transaction that its parked partitions belong to, not the one before. Clients
+            # without an epoch for each transaction send both without waiting, and retry this error alone.
+            outcome.reply(command.on_reply, CONCURRENT)
+            return
         known = self._image.transactions.get(command.transactional_id)
         after = ended(known, command, outcome.now.wall)
         if not isinstance(after, TransactionStored):
@@ -391,6 +396,9 @@ class _ParkedAdditions:
         self._waiting += 1
         self._by_id.setdefault(command.transactional_id, []).append(command)
         self._deadlines.append((until, command))
+
+    def has(self, transactional_id: str, producer: ProducerIdentity) -> bool:
+        return any(each.producer == producer for each in self._by_id.get(transactional_id, ()))
 
     def next(self) -> Instant | None:
         return self._deadlines[0][0] if self._deadlines else None

@@ -102,6 +102,21 @@ def test_partitions_wait_until_the_transaction_before_has_ended() -> None:
     assert driver.stored().state is S.PREPARE_ABORT
 
 
+def test_an_abort_does_not_overtake_the_partitions_that_wait() -> None:
+    driver = Driver()
+    who = driver.begin()
+    driver.add(who, version=OLD)
+    driver.end(who, version=OLD)
+
+    added = driver.add_later(who, at("t"), version=OLD)
+    assert kind(driver.end(who, commit=False, version=OLD)) is ErrorKind.CONCURRENT_TRANSACTIONS
+    driver.complete()
+
+    assert len(added) == 1
+    assert isinstance(driver.end(who, commit=False, version=OLD), ProducerGranted)
+    assert driver.stored().state is S.PREPARE_ABORT
+
+
 def test_partitions_do_not_wait_for_ever() -> None:
     driver = Driver(TransactionOptions(parked_ms=500, parked_max=2))
     who = driver.begin()

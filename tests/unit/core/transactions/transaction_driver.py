@@ -117,7 +117,9 @@ class Driver:
             AddPartitions, producer=who, partitions=partitions or (at("t"),), client_version=version
         )
 
-    def add_later(self, who: ProducerIdentity, *partitions: TopicPartition) -> list[Reply]:
+    def add_later(
+        self, who: ProducerIdentity, *partitions: TopicPartition, version: int = NEW
+    ) -> list[Reply]:
         """Add partitions; the list gets the reply when there is one."""
         replies: list[Reply] = []
         command = AddPartitions(
@@ -125,7 +127,7 @@ class Driver:
             transactional_id=ID,
             producer=who,
             partitions=partitions,
-            client_version=NEW,
+            client_version=version,
         )
         self._take(self.machine.decide(command, self.now))
         return replies
