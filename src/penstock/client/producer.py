@@ -1,11 +1,13 @@
 """Sending records, and keeping account of what became of them."""
 
+import contextlib
+import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from penstock.client.endpoint import BrokerUnreachable, ClientError, Endpoint, opened, reason
+from penstock.client.endpoint import BrokerUnreachable, ClientError, Endpoint, client_error, opened, reason
 
 TURN_SECONDS = 0.1
 NO_PARTITION = -1
@@ -17,6 +19,7 @@ MISSING_SECONDS = 2.0
 TOPIC_TURN_SECONDS = 0.2
 # librdkafka gives up on a record by itself; this is for the case that it does not say so.
 GRACE_SECONDS = 10.0
+ABORT_SECONDS = 5.0
 _AWAY = frozenset({"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE"})
 
 
@@ -152,7 +155,12 @@ class BulkProducer:
     delivered. The first failure ends the sender.
     """
 
-    def __init__(self, endpoint: Endpoint, options: BulkProducerOptions | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        options: BulkProducerOptions | None = None,
+        **callbacks: Callable[[str], None],
+    ) -> None:
         from confluent_kafka import Producer
 
         options = options or BulkProducerOptions()
@@ -164,6 +172,7 @@ class BulkProducer:
             queue_buffering_max_messages=options.queue_records,
             queue_buffering_max_kbytes=options.queue_kbytes,
             message_timeout_ms=options.timeout_ms,
+            **callbacks,
         )
         settings["delivery.report.only.error"] = True
         self._timeout_seconds = int(settings["message.timeout.ms"]) / 1_000
@@ -328,6 +337,61 @@ class BulkProducer:
             # The caller has been given the failure: what is still in flight is dropped.
             self.discard()
             raise ClientError(self._failure)
+
+
+class OpenTransactionProducer(BulkProducer):
+    """Writes in one transaction and leaves it open: somebody else commits it, by id, producer and epoch."""
+
+    def __init__(self, endpoint: Endpoint, transactional_id: str, timeout_ms: int = 300_000) -> None:
+        ours = {
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": str(timeout_ms),
+            # librdkafka says which producer it is in its statistics, and nowhere else.
+            "statistics.interval.ms": "50",
+        }
+        self._transactional_id = transactional_id
+        self._identities: list[tuple[int, int]] = []
+        super().__init__(Endpoint(endpoint.bootstrap, {**ours, **endpoint.options}), stats_cb=self._seen)
+        self._in_turns(self._producer.init_transactions)
+        self._producer.begin_transaction()
+
+    def identity(self) -> tuple[int, int]:
+        """The producer's id and epoch, which stay as they are while the transaction is open."""
+        deadline = time.perf_counter() + self._timeout_seconds
+        # What was heard before the last record was acknowledged may be out of date.
+        self._identities.clear()
+        while not self._identities:
+            self._producer.poll(FULL_SECONDS)
+            if time.perf_counter() > deadline:
+                raise ClientError(f"{self._transactional_id}: librdkafka does not say which producer it is")
+        return self._identities[-1]
+
+    def discard(self) -> None:
+        """Give up: what was written is aborted, now if a broker responds, by its timeout otherwise."""
+        from confluent_kafka import KafkaException
+
+        super().discard()
+        with contextlib.suppress(KafkaException):
+            self._producer.abort_transaction(ABORT_SECONDS)
+
+    def _in_turns(self, call: Callable[[float], None]) -> None:
+        """A call of librdkafka that may be repeated until it has worked."""
+        from confluent_kafka import KafkaException
+
+        deadline = time.perf_counter() + self._timeout_seconds
+        while True:
+            try:
+                call(TURN_SECONDS)
+            except KafkaException as error:
+                if time.perf_counter() > deadline or not error.args[0].retriable():
+                    raise client_error(self._transactional_id, error) from None
+            else:
+                return
+
+    def _seen(self, statistics: str) -> None:
+        known = json.loads(statistics).get("eos", {})
+        if known.get("producer_id", -1) >= 0:
+            self._identities.append((known["producer_id"], known["producer_epoch"]))
 
 
 def _raise_missing(bootstrap: str, topic: str, error: Any, *, late: bool) -> None:

@@ -224,7 +224,9 @@ def _table_batches(table: str, columns: list[str]) -> Iterator[Any]:
 def _records(endpoint: Endpoint, topic: str) -> Iterator[Any]:
     if topic not in {one.name for one in TopicAdmin(endpoint).list()}:
         return  # likewise
-    with TopicConsumer(endpoint, topic, ConsumerOptions(batch_records=READ_RECORDS)) as reader:
+    with TopicConsumer(
+        endpoint, topic, ConsumerOptions(batch_records=READ_RECORDS, committed_only=True)
+    ) as reader:
         for batch in reader.batches():
             yield from batch
 

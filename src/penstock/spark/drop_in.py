@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _FORMAT = "penstock"
+_QUERY_ID = "sql.streaming.queryId"
 _NOTES = "_penstock_notes"
 
 
@@ -96,5 +97,8 @@ def _start(
     return start(writer, path, format, outputMode, *arguments, **options)
 
 
-def _write_batch(options: dict[str, Any], frame: "DataFrame", _batch_id: int) -> None:
-    frame.write.format(_FORMAT).options(**options).mode("append").save()
+def _write_batch(options: dict[str, Any], frame: "DataFrame", batch_id: int) -> None:
+    # A batch that Spark tries again is the same batch to the broker.
+    query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    named = {"txnAppId": query, "txnVersion": str(batch_id), **options}
+    frame.write.format(_FORMAT).options(**named).mode("append").save()

@@ -1,11 +1,12 @@
 """One sink for a query with two outputs: rows for a table, records for a topic.
 
     task      good rows  ──> files of the table, which nobody sees yet
-              the others ──> topic, acknowledged before the task ends
+              the others ──> topic, in a transaction that stays open, or acknowledged before the task ends
     driver    delivery's commit, and then, last, the table's
 
 All of it is keyed by query and batch: a batch that is tried again finds the table's commit made
-and adds nothing, and what went to the topic twice has the same natural key.
+and adds nothing. So does the topic with exactly-once delivery; with at-least-once, what went there twice
+has the same natural key.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -2,7 +2,8 @@
 
     options     the connector's options for writing, and the columns a frame must and may have
     writer      the rows of an Arrow batch, taken apart by topic and partition
-    delivery    producers, and when a record counts: the one place that batch commit replaces
+    delivery    producers, and when a record counts
+    batch_commit  the driver's request that commits what all tasks of a batch wrote
     spark       the two writers that Spark calls
 
                      driver                               tasks
@@ -15,12 +16,14 @@ and as they are wanted `key` (string or binary), `topic` (string; the option `to
 it), `partition` (int), `headers` (array of key and value). One is ours: `timestamp`, the time of
 the record. Other columns are left alone.
 
+`delivery` = exactly-once, the default where the broker offers batch commit: a task writes in a
+transaction that it leaves open, and the driver commits those of all tasks at once under the key
+(query, batch). Readers of committed records see every row once, whatever was tried again.
 `delivery` = at-least-once: an idempotent producer per task, everything acknowledged by all
 replicas in sync before the task ends. A task that fails or is tried again leaves what it sent,
 so a reader may see a record twice; records carry a natural key that identifies repeats.
-`delivery` = exactly-once needs a broker with batch commit, and is an error where there is none.
 
-Left out: batch commit itself, which comes with the broker's transactions.
+Left out: exactly-once over TLS or SASL, since batch commit is asked for over a plain connection.
 """
 
 from collections.abc import Mapping
@@ -30,6 +33,7 @@ from penstock.spark.sink.delivery import (
     AtLeastOnceDelivery,
     BatchId,
     DeliveryReceipt,
+    ExactlyOnceDelivery,
     TaskId,
     TopicDelivery,
     delivery_for,
@@ -49,6 +53,7 @@ __all__ = [
     "TopicWriter",
     "TopicDelivery",
     "AtLeastOnceDelivery",
+    "ExactlyOnceDelivery",
     "delivery_for",
     "DeliveryReceipt",
     "TaskId",

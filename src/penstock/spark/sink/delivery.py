@@ -3,31 +3,40 @@
 Only this module knows the delivery guarantee. Tasks send through a TaskDelivery and
 return a receipt; the driver passes all receipts of a batch to the TopicDelivery that made them.
 With at-least-once a record counts when its task has seen it acknowledged, and the driver has
-nothing left to decide. With batch commit it will count when the driver's commit does.
+nothing left to decide. With exactly-once a task writes in a transaction with the id `<query>#<task>` and
+leaves it open; all of them are committed by the driver's one request, under the key (query, batch). A
+second try of a task begins anew with the same id, which aborts what the first one wrote. A second
+try of a batch that was committed already is aborted as a whole.
 
 Spark runs one task after the other in the same Python process. A new producer asks the broker
 for its id, and where librdkafka has no connection yet it asks again only after half a second:
 longer than a whole batch takes otherwise. So a producer whose task ended well is kept for the
-next one, which uses it alone; one that failed is never kept.
+next one, which uses it alone; one that failed is never kept, and neither is one with a transaction,
+which the commit makes useless.
 """
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from penstock.client import ANY_PARTITION, BulkProducer, ClientError, SingleRecord
+from penstock.client import ANY_PARTITION, BulkProducer, ClientError, OpenTransactionProducer, SingleRecord
 from penstock.spark.errors import PipelineError
 from penstock.spark.kafka_options import kafka_endpoint
-from penstock.spark.sink.options import EXACTLY_ONCE, SinkOptions
+from penstock.spark.sink.batch_commit import BatchCommitter, OpenTransaction
+from penstock.spark.sink.options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
 
+_log = logging.getLogger(__name__)
 SENDERS_MAX = 4
 _Settings = tuple[tuple[str, str], ...]
 # By process: the threads that serve a producer do not come along in a fork. The parent's stay
 # here untouched, since the child could not even close them.
 _kept: dict[int, dict[_Settings, BulkProducer]] = {}
-# The name that the broker's API for it will have in our codec; no broker announces one yet.
+# A broker that does not respond before anything was written is probably not there.
+OFFER_PATIENCE_MS = 15_000
+SINK_SEPARATOR = "#"
 
 
 def kept_sender(settings: Mapping[str, str]) -> BulkProducer:
@@ -69,10 +78,11 @@ class BatchId(NamedTuple):
 
 
 class DeliveryReceipt(NamedTuple):
-    """What a task returns: its id, and how many records were acknowledged."""
+    """What a task returns: its id, how many records were acknowledged, and in which transaction."""
 
     task: TaskId
     records: int
+    transaction: OpenTransaction | None = None
 
 
 class TaskDelivery(Protocol):
@@ -179,11 +189,88 @@ def _one_line() -> Iterator[None]:
         raise PipelineError(str(error)) from None
 
 
+@dataclass(frozen=True, slots=True)
+class ExactlyOnceDelivery:
+    """Tasks write in open transactions; the driver commits all of them at once, or none."""
+
+    settings: Mapping[str, str]
+
+    def open(self, task: TaskId) -> TaskDelivery:
+        return _Transactional(self.settings, task)
+
+    def commit(self, receipts: Sequence[DeliveryReceipt], batch: BatchId) -> None:
+        written = _transactions(receipts)
+        if not written:
+            return
+        assert batch.query_id is not None
+        committer = BatchCommitter(self.settings)
+        if not committer.commit(batch.query_id, str(batch.batch_id), written):
+            _log.info("batch %s of %s was committed before; its repetition is aborted", *reversed(batch))
+            self._give_up(written)
+
+    def abort(self, receipts: Sequence[DeliveryReceipt], batch: BatchId) -> None:  # noqa: ARG002
+        """Ends what is open; a transaction that a commit has taken is not open any more."""
+        self._give_up(_transactions(receipts))
+
+    def _give_up(self, written: Sequence[OpenTransaction]) -> None:
+        try:
+            BatchCommitter(self.settings).abort(written)
+        except PipelineError as error:
+            _log.warning("transactions stay open until they time out: %s", error)
+
+
+def _transactions(receipts: Sequence[DeliveryReceipt]) -> list[OpenTransaction]:
+    return [receipt.transaction for receipt in receipts if receipt.transaction is not None]
+
+
+class _Transactional(_Acknowledged):
+    """A producer that is opened with the first record, and whose transaction is left open."""
+
+    def finish(self) -> DeliveryReceipt:
+        sender, self._sender = self._sender, None
+        if sender is None:
+            return DeliveryReceipt(self._task, 0)
+        assert isinstance(sender, OpenTransactionProducer)
+        with _one_line():
+            try:
+                records = sender.finish()
+                transaction = OpenTransaction(self._transactional_id, *sender.identity())
+            except BaseException:
+                sender.discard()
+                raise
+        return DeliveryReceipt(self._task, records, transaction)
+
+    def _opened(self) -> BulkProducer:
+        if self._sender is None:
+            self._sender = OpenTransactionProducer(kafka_endpoint(self._settings), self._transactional_id)
+        return self._sender
+
+    @property
+    def _transactional_id(self) -> str:
+        if self._task.query_id is None:
+            raise PipelineError("exactly-once needs a query or a job to write for")
+        return f"{self._task.query_id}{SINK_SEPARATOR}{self._task.partition}"
+
+
 def delivery_for(options: SinkOptions) -> TopicDelivery:
-    """What the option `delivery` asks for; PipelineError if it cannot be had."""
+    """What the option `delivery` asks for, or the best that the broker can do.
+
+    PipelineError if it cannot do what was asked for.
+    """
+    if options.delivery == AT_LEAST_ONCE:
+        return AtLeastOnceDelivery(options.settings)
+    if has_batch_commit(options.settings):
+        return ExactlyOnceDelivery(options.settings)
+    why = (
+        f"the broker at {options.settings['bootstrap.servers']} has no batch commit,"
+        " which exactly-once needs, or cannot be asked over a plain connection"
+    )
     if options.delivery == EXACTLY_ONCE:
-        raise PipelineError(
-            f"option delivery: the broker at {options.settings['bootstrap.servers']} has no batch commit that"
-            " this sink uses, which exactly-once needs; use at-least-once and drop repeats by a natural key"
-        )
+        raise PipelineError(f"option delivery: {why}; use at-least-once and drop repeats by a natural key")
+    _log.warning("delivery is at-least-once: %s", why)
     return AtLeastOnceDelivery(options.settings)
+
+
+def has_batch_commit(settings: Mapping[str, str]) -> bool:
+    """Whether the broker announces batch commit, and we can ask for it."""
+    return BatchCommitter.speaks(settings) and BatchCommitter(settings, OFFER_PATIENCE_MS).is_offered()

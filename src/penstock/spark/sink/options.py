@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.client import settings_refused
 from penstock.spark.errors import PipelineError, SparkOptionError
-from penstock.spark.kafka_options import choice_option, kafka_settings, option
+from penstock.spark.kafka_options import choice_option, integer_option, kafka_settings, option
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
-OPTIONS = ("topic", "delivery", "kafka.*")
+# What the broker offers: exactly-once if it has batch commit.
+BEST = "best"
+OPTIONS = ("topic", "delivery", "txnAppId", "txnVersion", "kafka.*")
 # Spark's own, and the official connector's: headers are written wherever there is a column of them.
 _WITHOUT_MEANING = ("path", "checkpointLocation", "includeHeaders")
 TOPIC_MISSING = "there is no column topic; set the option topic or add the column"
@@ -35,7 +37,9 @@ class SinkOptions:
 
     settings: Mapping[str, str]
     topic: str | None = None
-    delivery: str = AT_LEAST_ONCE
+    delivery: str = BEST
+    # What a batch job is known by when it is run again; a streaming query has its id and its batches.
+    application: tuple[str, int] | None = None
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -43,14 +47,26 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     topic = option(options, "topic")
     if topic is not None and not topic.strip():
         raise SparkOptionError("topic", "is empty")
-    delivery = choice_option(options, "delivery", (AT_LEAST_ONCE, EXACTLY_ONCE), AT_LEAST_ONCE)
+    delivery = choice_option(options, "delivery", (BEST, AT_LEAST_ONCE, EXACTLY_ONCE), BEST)
     settings = kafka_settings(options)
     if (weaker := settings_refused(settings)) is not None:
         # Who asks for less than a guarantee, and for no guarantee, gets what is asked for.
-        if weaker == "transactional.id" or option(options, "delivery") is not None:
+        if weaker == "transactional.id" or delivery != BEST:
             raise SparkOptionError(f"kafka.{weaker}", f"{settings[weaker]!r} would break delivery {delivery}")
         settings.setdefault("enable.idempotence", "false")
-    return SinkOptions(settings, None if topic is None else topic.strip(), delivery)
+        delivery = AT_LEAST_ONCE
+    return SinkOptions(settings, None if topic is None else topic.strip(), delivery, _application(options))
+
+
+def _application(options: Mapping[str, str]) -> tuple[str, int] | None:
+    name, version = option(options, "txnAppId"), integer_option(options, "txnVersion")
+    if (name is None) != (version is None):
+        raise SparkOptionError("txnAppId", "goes together with txnVersion")
+    if name is None or version is None:
+        return None
+    if not name.strip() or "#" in name:
+        raise SparkOptionError("txnAppId", f"{name!r} is empty, or has a # in it")
+    return name.strip(), version
 
 
 def refuse_unknown(options: Mapping[str, str]) -> None:

@@ -1,5 +1,6 @@
 """The two writers that Spark calls: one frame, or one batch after the other."""
 
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,21 +28,26 @@ class TopicCommitMessage(WriterCommitMessage):
 
 
 class TopicBatchWriter(DataSourceArrowWriter):
-    """One frame into topics."""
+    """One frame into topics.
+
+    It is a batch of its own even inside a query's foreachBatch, which may write several: only
+    `txnAppId` and `txnVersion` say that two of them are the same.
+    """
 
     def __init__(self, options: Mapping[str, str], schema: "StructType") -> None:
         self._sending = _Sending.checked(options, schema)
+        self._batch = BatchId(*(self._sending.application or (f"job-{secrets.token_hex(8)}", 0)))
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        return self._sending.run(iterator)
+        return self._sending.run(iterator, running_task()._replace(query_id=self._batch.query_id))
 
     @in_one_line
     def commit(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
-        self._sending.delivery.commit(_receipts(messages), BatchId(None, None))
+        self._sending.delivery.commit(_receipts(messages), self._batch)
 
     @in_one_line
     def abort(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
-        self._sending.delivery.abort(_receipts(messages), BatchId(None, None))
+        self._sending.delivery.abort(_receipts(messages), self._batch)
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
@@ -51,7 +57,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         self._sending = _Sending.checked(options, schema)
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        return self._sending.run(iterator)
+        return self._sending.run(iterator, running_task())
 
     @in_one_line
     def commit(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803
@@ -70,6 +76,7 @@ class _Sending:
 
     delivery: TopicDelivery
     topic: str | None
+    application: tuple[str, int] | None
 
     @classmethod
     def checked(cls, options: Mapping[str, str], schema: "StructType") -> "_Sending":
@@ -81,10 +88,10 @@ class _Sending:
         known = sink_options(options)
         ours = [(one.name, arrow_type(one.dataType)) for one in schema if one.name in COLUMNS]
         sink_columns(pa.schema(ours), known.topic)
-        return cls(delivery_for(known), known.topic)
+        return cls(delivery_for(known), known.topic, known.application)
 
-    def run(self, batches: "Iterator[pa.RecordBatch]") -> TopicCommitMessage:
-        writer = TopicWriter(self.delivery, self.topic, running_task())
+    def run(self, batches: "Iterator[pa.RecordBatch]", task: TaskId) -> TopicCommitMessage:
+        writer = TopicWriter(self.delivery, self.topic, task)
         try:
             for batch in batches:
                 writer.write_batch(batch)

@@ -86,7 +86,7 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
         ("windows: [1500ms]", "config", "whole seconds"),
         ("percentiles: {ranks: [100]}", "percentiles.ranks[0]", "expected float < 100"),
         ("percentiles: {method: guess}", "percentiles.method", "'guess' is none of exact, approximate"),
-        ("delivery: twice", "delivery", "'twice' is none of at-least-once, exactly-once"),
+        ("delivery: twice", "delivery", "'twice' is none of best, at-least-once, exactly-once"),
         ("compact: {tables: [raw, row]}", "compact.tables[1]", "'row' is none of raw, rollup"),
         ("topics: {rollup: metrics.inbound}", "topics", "topics.inbound and topics.rollup are both"),
         ("topics: {inbound: a, dead_letter: a}", "topics", "topics.inbound and topics.dead_letter are both"),

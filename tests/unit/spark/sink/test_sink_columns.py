@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.spark.errors import PipelineError, SparkOptionError
-from penstock.spark.sink import delivery_for, sink_options
+from penstock.spark.sink import AtLeastOnceDelivery, delivery, delivery_for, sink_options
 from penstock.spark.sink.options import refuse_unknown, sink_columns
 
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:1"}
@@ -105,10 +105,47 @@ def test_who_asks_for_less_and_for_no_guarantee_gets_what_was_asked_for() -> Non
 
 
 def test_exactly_once_is_refused_where_there_is_no_batch_commit() -> None:
-    options = sink_options({**BROKER, "delivery": "exactly-once"})
+    options = sink_options(
+        {**BROKER, "kafka.security.protocol": "SASL_PLAINTEXT", "delivery": "exactly-once"}
+    )
 
     with pytest.raises(PipelineError, match=r"option delivery: .* 127\.0\.0\.1:1 has no batch commit"):
         delivery_for(options)
+
+
+def test_the_best_delivery_without_batch_commit_is_at_least_once_and_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    options = sink_options({**BROKER, "kafka.security.protocol": "SASL_PLAINTEXT"})
+
+    assert isinstance(delivery_for(options), AtLeastOnceDelivery)
+    assert "delivery is at-least-once: the broker at 127.0.0.1:1 has no batch commit" in caplog.text
+
+
+def test_a_broker_that_does_not_respond_is_not_taken_for_one_without_batch_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delivery, "OFFER_PATIENCE_MS", 0)
+
+    with pytest.raises(PipelineError, match=r"no broker at 127\.0\.0\.1:1"):
+        delivery_for(sink_options(BROKER))
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"txnAppId": "a"}, "option txnAppId: goes together with txnVersion"),
+        ({"txnAppId": "a#b", "txnVersion": "1"}, "has a # in it"),
+        ({"txnAppId": "a", "txnVersion": "x"}, "option txnVersion: 'x' is not a whole number"),
+    ],
+)
+def test_a_job_is_known_by_a_name_and_a_number(given: dict[str, str], complaint: str) -> None:
+    assert sink_options(BROKER | {"txnAppId": "a", "txnVersion": "7"}).application == ("a", 7)
+
+    with pytest.raises(SparkOptionError) as refused:
+        sink_options(BROKER | given)
+
+    assert complaint in str(refused.value)
 
 
 def test_an_option_that_nobody_would_look_at_is_refused_by_name() -> None:

@@ -25,6 +25,7 @@ def test_the_page_lists_every_column() -> None:
 
 def test_the_page_lists_every_option() -> None:
     assert first_cells("Options") >= {"kafka.bootstrap.servers", "topic", "delivery", "kafka.*"}
+    assert "`txnAppId`, `txnVersion`" in PAGE
     assert {name.lower() for name in first_cells("valueFormat")} == KNOWN
     assert f"| `valueSampleRecords` | {SAMPLE_RECORDS} |" in PAGE
 
