@@ -9,7 +9,7 @@ from benchmarks.peers.maven import PeerUnavailable
 from tests.compatibility.clients import java_programs
 from tests.compatibility.node import Broker
 
-SECONDS = 120
+SECONDS = 240
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def transactions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]
         pytest.skip(f"Kafka's client cannot be run here: {reason}")
 
 
-@pytest.mark.parametrize("protocol", ["classic"])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_transactions_end_copy_and_fence(
     transactions: list[str], broker: Broker, fresh: Callable[[str], str], protocol: str
 ) -> None:
