@@ -24,7 +24,7 @@ from penstock.core.replica import DuplicateMarker
 from penstock.runtime import Runtime
 
 # How long a marker waits for the other replicas before its coordinator is told to send it again.
-COMMIT_TIMEOUT_MS = 10_000
+COMMIT_TIMEOUT_MS = 2_000
 # Markers that are appended in one turn of the loop.
 PORTION = 100
 NOT_LED = ApiError(ErrorKind.NOT_LEADER)

@@ -34,8 +34,8 @@ from penstock.core.transactions import (
 )
 
 # How long a leader waits for a coordinator, and a coordinator for a leader that waits for its replicas.
-ASK_TIMEOUT_MS = 5_000
-WRITE_TIMEOUT_MS = 15_000
+ASK_TIMEOUT_MS = 2_000
+WRITE_TIMEOUT_MS = 3_000
 UNREACHABLE = ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE, "the transaction coordinator cannot be reached")
 NO_LEADER = ApiError(ErrorKind.NOT_LEADER, "the partition's leader cannot be reached")
 NOTHING = ApiError(ErrorKind.INVALID_REQUEST)
@@ -68,7 +68,7 @@ class TransactionPeers:
         rpc.serve(WriteMarkers, self._on_write)
 
     def serve(self, coordinators: TransactionCoordinators, writer: LocalMarkerWriter) -> None:
-        """Have these carry out requests; before, this node replies to none."""
+        """Have these carry out requests; before, this node refuses them."""
         self._coordinators = coordinators
         self._writer = writer
 
@@ -158,14 +158,16 @@ class TransactionPeers:
         self._coordinators.submit(command)
 
     def _on_ask(self, _peer: Peer, question: AskPartitions, respond: Respond) -> None:
-        if self._coordinators is not None:
-            self._ask_here(
-                question, lambda results: respond(AskPartitionsReply(tuple(map(_write_error, results))))
-            )
+        def told(results: list[ApiError | None]) -> None:
+            respond(AskPartitionsReply(tuple(map(_write_error, results))))
+
+        if self._coordinators is None:
+            # It is about to start: whoever asks need not wait for longer than that.
+            told([UNREACHABLE] * len(question.partitions))
+        else:
+            self._ask_here(question, told)
 
     def _on_write(self, _peer: Peer, question: WriteMarkers, respond: Respond) -> None:
-        if self._writer is None:
-            return
         markers = [TransactionMarker(*row) for row in question.markers]
 
         def written(results: MarkerResults) -> None:
@@ -178,7 +180,10 @@ class TransactionPeers:
                 )
             )
 
-        self._writer.write(markers, written)
+        if self._writer is None:
+            written(_nowhere(markers))
+        else:
+            self._writer.write(markers, written)
 
 
 def _fits(reply: WriteMarkersReply, markers: Sequence[TransactionMarker]) -> bool:
