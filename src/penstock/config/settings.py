@@ -247,6 +247,12 @@ class GroupSettings(ConfigSection, frozen=True):
             ge=0, le=INT32_MAX, description="Wait for further members before a new group's first assignment."
         ),
     ] = 100
+    migration_policy: Annotated[
+        Literal["bidirectional", "upgrade", "downgrade", "disabled"],
+        Meta(
+            description="Whether groups with members may move between the classic and the KIP-848 protocol."
+        ),
+    ] = "bidirectional"
     offsets_partitions: Annotated[
         int,
         Meta(

@@ -115,6 +115,7 @@ def _groups(config: Config) -> dict[str, str]:
         "group.initial.rebalance.delay.ms": str(groups.initial_rebalance_delay_ms),
         "group.min.session.timeout.ms": str(groups.session_timeout_ms_min),
         "group.max.session.timeout.ms": str(groups.session_timeout_ms_max),
+        "group.consumer.migration.policy": groups.migration_policy,
         "group.consumer.session.timeout.ms": str(groups.session_timeout_ms),
         "group.consumer.heartbeat.interval.ms": str(groups.heartbeat_interval_ms),
         "group.consumer.min.heartbeat.interval.ms": str(groups.heartbeat_interval_ms_min),

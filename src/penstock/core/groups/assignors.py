@@ -26,6 +26,7 @@ from penstock.core.model import TopicId
 
 # How many partitions are looked at between two pauses: one or two milliseconds.
 PARTITIONS_PER_STEP = 2_000
+MEMBERS_PER_STEP = 200
 # A group with very different subscriptions is balanced by moves; most are balanced after two rounds.
 BALANCE_ROUNDS_MAX = 10
 # How many members with equally little are asked for their rack.
@@ -85,7 +86,7 @@ def range_(given: AssignorInput) -> AssignorSteps:
                 found[member_id][topic.id] = frozenset(range(start, end))
             start = end
         yield
-    return {member_id: dict(partitions) for member_id, partitions in found.items()}
+    return dict(found)
 
 
 ASSIGNORS: Mapping[str, Callable[[AssignorInput], AssignorSteps]] = {"uniform": uniform, "range": range_}
@@ -145,13 +146,7 @@ def _uniform_alike(given: AssignorInput) -> AssignorSteps:
         if looked_at > PARTITIONS_PER_STEP:
             looked_at = 0
             yield
-    rooms: dict[str, int] = {}
-    for member_id in members:
-        missing = share - len(kept[member_id])
-        # One that has its share of kept partitions, and no extra one yet, may get one now.
-        if extra and missing >= 0:
-            missing, extra = missing + 1, extra - 1
-        rooms[member_id] = max(missing, 0)
+    rooms = _rooms(members, kept, share, extra)
     yield
     free = [
         (topic, partition)
@@ -161,7 +156,21 @@ def _uniform_alike(given: AssignorInput) -> AssignorSteps:
     ]
     yield
     yield from _fill(given, free, rooms, kept)
-    return {member_id: _as_set(partitions) for member_id, partitions in kept.items()}
+    return (yield from _as_sets(kept))
+
+
+def _rooms(
+    members: Sequence[str], kept: Mapping[str, Sequence[_Partition]], share: int, extra: int
+) -> dict[str, int]:
+    """How many partitions each member gets besides those it keeps."""
+    rooms: dict[str, int] = {}
+    for member_id in members:
+        missing = share - len(kept[member_id])
+        # One that has its share of kept partitions, and no extra one yet, may get one now.
+        if extra and missing >= 0:
+            missing, extra = missing + 1, extra - 1
+        rooms[member_id] = max(missing, 0)
+    return rooms
 
 
 def _kept(
@@ -243,18 +252,17 @@ def _uniform_mixed(given: AssignorInput) -> AssignorSteps:
             yield
         if not moved:
             break
-    return _by_member(given, owned)
+    return (yield from _by_member(given, owned))
 
 
-def _by_member(
-    given: AssignorInput, owned: Mapping[TopicId, Mapping[str, Sequence[int]]]
-) -> TargetAssignment:
+def _by_member(given: AssignorInput, owned: Mapping[TopicId, Mapping[str, Sequence[int]]]) -> AssignorSteps:
     found: dict[str, dict[TopicId, frozenset[int]]] = {member_id: {} for member_id in given.members}
     for topic_id, by_member in owned.items():
         for member_id, partitions in by_member.items():
             if partitions:
                 found[member_id][topic_id] = frozenset(partitions)
-    return {member_id: dict(partitions) for member_id, partitions in found.items()}
+        yield
+    return dict(found)
 
 
 def _keep_topic(
@@ -336,8 +344,13 @@ def _even_out(owned: dict[str, list[int]], loads: dict[str, int]) -> int:
     return moved
 
 
-def _as_set(partitions: Sequence[_Partition]) -> PartitionSet:
-    by_topic: dict[TopicId, list[int]] = {}
-    for topic_id, partition in partitions:
-        by_topic.setdefault(topic_id, []).append(partition)
-    return {topic_id: frozenset(indexes) for topic_id, indexes in by_topic.items()}
+def _as_sets(kept: Mapping[str, Sequence[_Partition]]) -> AssignorSteps:
+    found: TargetAssignment = {}
+    for member_id, partitions in kept.items():
+        by_topic: dict[TopicId, list[int]] = {}
+        for topic_id, partition in partitions:
+            by_topic.setdefault(topic_id, []).append(partition)
+        found[member_id] = {topic_id: frozenset(indexes) for topic_id, indexes in by_topic.items()}
+        if len(found) % MEMBERS_PER_STEP == 0:
+            yield
+    return found

@@ -154,6 +154,9 @@ class GroupCoordinator:
                 again = self._classic.expire(group_id, outcome)
             if again is not None:
                 self._deadlines.arm(group_id, again)
+                if again <= now.instant:
+                    # It has work for several turns, of which this was one.
+                    break
         self._facts_owed = len(outcome.facts)
         return outcome
 

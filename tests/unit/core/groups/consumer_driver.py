@@ -150,6 +150,10 @@ class ConsumerDriver(Driver):
         everything = [partition for member in members for partition in member.partitions]
         assert len(everything) == len(set(everything)), everything
 
+    def expire_once(self) -> None:
+        """One turn of what is due."""
+        self._take(self.coordinator.expire(self.now))
+
     def change_topic(self, name: str, partitions: int) -> None:
         self.cluster.put(name, partitions)
         self.ask(ReloadTopics(on_reply=ignore, topics=(TopicName(name),)))

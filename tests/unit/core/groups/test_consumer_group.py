@@ -389,6 +389,8 @@ def test_a_large_target_is_computed_over_several_turns_and_members_read_on() -> 
     assert (driver.described().state, members[1].epoch) == (GroupState.ASSIGNING, 1)
     members[0].beat()
     assert members[0].partitions == all_of("t", 50)
+    driver.expire_once()
+    assert driver.described().state is GroupState.ASSIGNING
     driver.advance(0)
     driver.reconcile(*members)
 
