@@ -5,16 +5,22 @@ from typing import NamedTuple, Protocol, assert_never
 
 from penstock.broker.partitions import Replica
 from penstock.core.groups import (
+    ConsumerGroupDeleted,
+    ConsumerGroupStored,
+    ConsumerMemberStored,
     Event,
     Fact,
     GroupCoordinator,
     GroupDeleted,
     GroupImage,
+    GroupStored,
+    GroupType,
     MemberRemoved,
     OffsetCommitted,
     OffsetDeleted,
     RebalanceCompleted,
     RebalanceStarted,
+    StoredMember,
     TransactionEnded,
 )
 from penstock.core.model import MILLISECOND, SECOND, Offset, PenstockError, Timestamp, TopicPartition
@@ -136,6 +142,19 @@ class GroupMetrics(Metrics):
             ("group",),
             REBALANCE_BOUNDS_NS,
         )
+        self.rebalances = self.counter(
+            "penstock_group_rebalances_total",
+            "Rebalances that began: joins of classic groups, and epochs of consumer groups.",
+            ("type",),
+        )
+        self.members = self.gauge(
+            "penstock_group_members", "Members of a group, as they are stored.", ("group", "type")
+        )
+        self.epoch = self.gauge(
+            "penstock_group_epoch",
+            "Generation of a classic group, or epoch of a consumer group.",
+            ("group", "type"),
+        )
         self.consumed = self.counter(
             "penstock_messages_consumed_total",
             "Records between a group's committed offsets: a commit counts those since the one before.",
@@ -198,8 +217,13 @@ class ConsumptionTracker:
         tally.count += max(0, fact.offset - begin)
 
     def _begin(self, image: GroupImage, fact: OffsetCommitted) -> Offset:
-        group = image.groups.get(fact.group_id)
-        for member in group.members if group is not None else ():
+        group, consumers = image.groups.get(fact.group_id), image.consumers.get(fact.group_id)
+        members: list[StoredMember | ConsumerMemberStored] = []
+        if group is not None:
+            members += group.members
+        if consumers is not None:
+            members += consumers.members.values()
+        for member in members:
             reader = ClientKey(member.client_id, member.client_host)
             begin = self._begins.pop((reader, fact.partition), None)
             if begin is not None:
@@ -221,6 +245,7 @@ class GroupMetricsRecorder:
         self._consumption = consumption
         self._lags = lags
         self._shown: dict[tuple[str, TopicPartition], None] = {}
+        self._groups_shown: dict[tuple[str, GroupType], None] = {}
 
     def on_fact(self, machine: GroupCoordinator, fact: Fact, *, is_new: bool) -> None:
         """A fact is about to become part of the state; those read from a log are not new."""
@@ -233,8 +258,11 @@ class GroupMetricsRecorder:
         elif isinstance(fact, OffsetDeleted):
             self._hide(fact.group_id, fact.partition)
             self._consumption.deletes(machine.image, fact.group_id, fact.partition)
-        elif isinstance(fact, GroupDeleted):
+        elif isinstance(fact, GroupStored | ConsumerGroupStored):
+            self._show_group(machine.image, fact.group_id, _type_of(fact))
+        elif isinstance(fact, GroupDeleted | ConsumerGroupDeleted):
             self._metrics.rebalance_seconds.forget(fact.group_id)
+            self._hide_group(fact.group_id, _type_of(fact))
 
     def _on_position(self, image: GroupImage, position: OffsetCommitted, *, is_new: bool) -> None:
         if is_new:
@@ -250,10 +278,15 @@ class GroupMetricsRecorder:
         for group_id, offsets in machine.image.offsets.items():
             for partition in offsets:
                 self._hide(group_id, partition)
+        for group_id in machine.image.groups:
+            self._hide_group(group_id, GroupType.CLASSIC)
+        for group_id in machine.image.consumers:
+            self._hide_group(group_id, GroupType.CONSUMER)
 
     def on_event(self, event: Event) -> None:
         match event:
             case RebalanceStarted():
+                self._metrics.rebalances.of(event.type.value).count += 1
                 events.info(
                     "group.rebalance_started",
                     group=event.group_id,
@@ -275,6 +308,19 @@ class GroupMetricsRecorder:
             case _:
                 assert_never(event)
 
+    def _show_group(self, image: GroupImage, group_id: str, type_: GroupType) -> None:
+        if (group_id, type_) in self._groups_shown:
+            return
+        self._groups_shown[group_id, type_] = None
+        self._metrics.members.read(partial(_members, image, group_id, type_), group_id, type_.value)
+        self._metrics.epoch.read(partial(_epoch, image, group_id, type_), group_id, type_.value)
+
+    def _hide_group(self, group_id: str, type_: GroupType) -> None:
+        if (group_id, type_) in self._groups_shown:
+            del self._groups_shown[group_id, type_]
+            self._metrics.members.forget(group_id, type_.value)
+            self._metrics.epoch.forget(group_id, type_.value)
+
     def _show(self, image: GroupImage, group_id: str, partition: TopicPartition) -> None:
         self._shown[group_id, partition] = None
         lags, metrics = self._lags, self._metrics
@@ -286,3 +332,24 @@ class GroupMetricsRecorder:
         self._lags.forget(group_id, partition)
         self._metrics.lag.forget(group_id, *partition)
         self._metrics.lag_seconds.forget(group_id, *partition)
+
+
+def _type_of(fact: GroupStored | GroupDeleted | ConsumerGroupStored | ConsumerGroupDeleted) -> GroupType:
+    is_consumer = isinstance(fact, ConsumerGroupStored | ConsumerGroupDeleted)
+    return GroupType.CONSUMER if is_consumer else GroupType.CLASSIC
+
+
+def _members(image: GroupImage, group_id: str, type_: GroupType) -> float:
+    if type_ is GroupType.CLASSIC:
+        stored = image.groups.get(group_id)
+        return 0 if stored is None else len(stored.members)
+    consumers = image.consumers.get(group_id)
+    return 0 if consumers is None else len(consumers.members)
+
+
+def _epoch(image: GroupImage, group_id: str, type_: GroupType) -> float:
+    if type_ is GroupType.CLASSIC:
+        stored = image.groups.get(group_id)
+        return 0 if stored is None else stored.generation
+    consumers = image.consumers.get(group_id)
+    return 0 if consumers is None or consumers.group is None else consumers.group.epoch

@@ -329,7 +329,7 @@ def raise_epoch(group: ConsumerGroup, outcome: GroupOutcome, reason: str) -> Non
     outcome.facts.append(group.to_fact())
     if group.rebalance_started is None:
         group.rebalance_started = outcome.now.instant
-    outcome.events.append(RebalanceStarted(group.group_id, group.epoch, reason))
+    outcome.events.append(RebalanceStarted(group.group_id, group.epoch, reason, GroupType.CONSUMER))
 
 
 def remove_member(group: ConsumerGroup, member_id: str, outcome: GroupOutcome, reason: str) -> None:

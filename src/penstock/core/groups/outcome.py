@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from penstock.core.groups.commands import OnReply, Reply
+from penstock.core.groups.commands import GroupType, OnReply, Reply
 from penstock.core.groups.facts import Fact
 from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, Now
 
@@ -70,11 +70,12 @@ class GroupOptions:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceStarted:
-    """The group's members have to join again."""
+    """A classic group's members have to join again, or a consumer group has another epoch."""
 
     group_id: str
     generation: int
     reason: str
+    type: GroupType = GroupType.CLASSIC
 
 
 @dataclass(frozen=True, slots=True)
