@@ -353,3 +353,24 @@ def test_the_level_is_that_of_the_topics_codec(
     perform(machine, AlterConfigs(TOPIC, (("compression.type", codec), *levels)))
 
     assert options_of(machine.image, "t", 1).compression_level == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("consumer.session.timeout.ms", "999"),
+        ("consumer.session.timeout.ms", "60001"),
+        ("consumer.heartbeat.interval.ms", "99"),
+        ("consumer.heartbeat.interval.ms", "15001"),
+    ],
+)
+def test_a_group_keeps_to_the_bounds_of_the_brokers(machine: MetadataMachine, key: str, value: str) -> None:
+    assert kind_of(machine, change(GROUP, (SET, key, value))) is ErrorKind.INVALID_CONFIG
+    assert key in detail(machine, change(GROUP, (SET, key, value)))
+
+
+def test_the_session_of_a_group_outlives_its_heartbeat(machine: MetadataMachine) -> None:
+    both = (SET, "consumer.session.timeout.ms", "5000"), (SET, "consumer.heartbeat.interval.ms", "5000")
+
+    assert kind_of(machine, change(GROUP, *both)) is ErrorKind.INVALID_CONFIG
+    assert perform(machine, change(GROUP, both[0], (SET, "consumer.heartbeat.interval.ms", "4999"))) == Ok()

@@ -226,6 +226,8 @@ def problem_with(layers: ConfigLayers, values: Mapping[str, str]) -> str | None:
             return complaint
     if layers.kind is ConfigResourceType.TOPIC:
         return _problem_with_topic(replace(layers, own=values))
+    if layers.kind is ConfigResourceType.GROUP:
+        return _problem_with_group(replace(layers, own=values))
     return None
 
 
@@ -239,4 +241,20 @@ def _problem_with_topic(layers: ConfigLayers) -> str | None:
     least, most = _number(layers, "min.compaction.lag.ms"), _number(layers, "max.compaction.lag.ms")
     if least > most:
         return f"min.compaction.lag.ms ({least}) must not be above max.compaction.lag.ms ({most})"
+    return None
+
+
+def _problem_with_group(layers: ConfigLayers) -> str | None:
+    """What the brokers would not do: their bounds count, and a session outlives a heartbeat."""
+    brokers = replace(layers, kind=ConfigResourceType.BROKER, own=NO_CONFIGS)
+    for name in ("session.timeout.ms", "heartbeat.interval.ms"):
+        key = f"consumer.{name}"
+        least, most = (_number(brokers, f"group.consumer.{bound}.{name}") for bound in ("min", "max"))
+        if key in layers.own and not least <= _number(layers, key) <= most:
+            return f"{key} must lie between the brokers' bounds, {least} and {most}, not {layers.own[key]!r}"
+    session = _number(layers, "consumer.session.timeout.ms")
+    heartbeat = _number(layers, "consumer.heartbeat.interval.ms")
+    if layers.own and session <= heartbeat:
+        bound = f"consumer.heartbeat.interval.ms ({heartbeat})"
+        return f"consumer.session.timeout.ms ({session}) must be above {bound}"
     return None

@@ -76,8 +76,7 @@ def test_an_id_without_an_epoch_or_the_reverse_is_invalid(stage: "Stage", half: 
     assert init(stage, **half) == (ErrorCode.INVALID_REQUEST, -1, -1)
 
 
-def test_a_transactional_producer_gets_an_error_without_transactions(stage: "Stage") -> None:
-    assert init(stage, transactional_id="payments")[0] == ErrorCode.UNSUPPORTED_VERSION
+def test_an_empty_transactional_id_is_invalid(stage: "Stage") -> None:
     assert init(stage, transactional_id="")[0] == ErrorCode.INVALID_REQUEST
 
 
