@@ -18,8 +18,8 @@ from penstock.core.metadata import (
     Ok,
 )
 from penstock.core.metadata.configs.broker import LEADER_SELECTOR
-from penstock.core.model import ErrorKind, Instant, NodeId, PartitionIndex
-from penstock.core.records import check_batches
+from penstock.core.model import ErrorKind, Instant, NodeId, PartitionIndex, Timestamp
+from penstock.core.records import Record, check_batches, write_batch
 from tests.unit.broker.replication.stage import Broker, Stage
 
 FIRST, SECOND, THIRD = NodeId(1), NodeId(2), NodeId(3)
@@ -195,3 +195,17 @@ def test_a_replica_that_is_not_in_sync_serves_nobody(stage: Stage) -> None:
     assert selector(stage, SECOND).followed("t", 0) is None
     assert selector(stage, FIRST).followed("t", 0) is None, "it leads"
     assert selector(stage, SECOND).followed("nothing", 0) is None
+
+
+def test_a_follower_shows_nothing_of_an_open_transaction_to_who_reads_what_is_committed(stage: Stage) -> None:
+    records = [Record(0, 1_000, None, b"open")]
+    batch = write_batch(records, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    stage.leader().append(batch, check_batches(batch), Timestamp(1_000))
+    stage.append("behind it")
+    stage.run(100)
+
+    ((committed,),) = fetch(stage, 0, AT_ONCE._replace(read_committed=True))
+    ((everything,),) = fetch(stage, 0)
+
+    assert (end_of(committed), committed.last_stable_offset, committed.high_watermark) == (1, 1, 3)
+    assert end_of(everything) == 3
