@@ -1,4 +1,4 @@
-"""A broker in a process of its own for each module."""
+"""One broker in a process of its own; every test has its topic."""
 
 import os
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 from penstock.cli.child import BrokerProcess, throw_away_broker
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def broker() -> Iterator[BrokerProcess]:
     with throw_away_broker(["topics.partitions=2", "groups.offsets_partitions=4"]) as child:
         yield child

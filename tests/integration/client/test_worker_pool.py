@@ -150,13 +150,18 @@ def test_partitions_are_paused_while_too_much_is_under_way(bootstrap: str, topic
     assert sorted(handled) == list(range(40))
 
 
-def test_a_member_that_joins_takes_over_without_a_repeat(bootstrap: str, topic: str) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_that_joins_takes_over_without_a_repeat(bootstrap: str, topic: str, protocol: str) -> None:
     fill(bootstrap, topic, 600, keys=50)
     handled: list[str] = []
     busy = threading.Event()
+    member_settings = settings(bootstrap, topic) | {"group.protocol": protocol}
+    if protocol == "consumer":
+        # These are the broker's to say.
+        del member_settings["session.timeout.ms"], member_settings["heartbeat.interval.ms"]
 
     def member(name: str) -> None:
-        with WatchedConsumer(settings(bootstrap, topic), topics=topic) as consumer:
+        with WatchedConsumer(member_settings, topics=topic) as consumer:
 
             def handle(message: RawMessage) -> None:
                 handled.append(message.id)
