@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.client import ClientError, ConsumerOptions, Endpoint, GroupAdmin, TopicAdmin, TopicConsumer
+from penstock.client.dead_letters import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
 from penstock.core.model import SECOND
 from penstock.runtime.loop import MachineClock
 from penstock.spark.errors import PipelineError
@@ -48,7 +49,6 @@ from penstock.spark.generator import (
 from penstock.spark.generator.expected import open_points
 from penstock.spark.generator.records import bytes_hash, point_hash
 from penstock.spark.metrics import PIPELINES
-from penstock.spark.metrics.dead_letters import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
 
 NUMBERS = ("count", "sum", "min", "max", "p50", "p95", "p99")
 # Sums are made in another order than ours.

@@ -246,7 +246,7 @@ def _letters(spark: "SparkSession", config: MetricsConfig) -> "DataFrame":
     """The dead letters that came from the inbound topic: where they stood there."""
     import pyspark.sql.functions as sf
 
-    from penstock.spark.metrics.dead_letters import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
+    from penstock.client.dead_letters import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
 
     options = config.kafka_options | {"subscribe": config.topics.dead_letter, "includeHeaders": "true"}
     records = spark.read.format("penstock").options(**options).load()

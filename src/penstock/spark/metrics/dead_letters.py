@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.client.dead_letters import (
+    ERROR,
+    ORIGIN_OFFSET,
+    ORIGIN_PARTITION,
+    ORIGIN_TIMESTAMP,
+    ORIGIN_TOPIC,
+)
 from penstock.spark.metrics.tables import series_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ORIGIN_TOPIC = "penstock-origin-topic"
-ORIGIN_PARTITION = "penstock-origin-partition"
-ORIGIN_OFFSET = "penstock-origin-offset"
-ORIGIN_TIMESTAMP = "penstock-origin-timestamp"
 ORIGIN_KEY = "penstock-origin-key"
-ERROR = "penstock-error"
 _encode = msgspec.json.Encoder().encode
 
 
