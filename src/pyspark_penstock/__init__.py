@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from penstock.spark.errors import in_one_line
+from penstock.spark.orphan import end_with_parent
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 class DefaultSource(DataSource):
     """Topics, read and written, in batches and as streams."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        end_with_parent()
 
     @classmethod
     def name(cls) -> str:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.client import ANY_PARTITION, SingleRecord
 from penstock.spark.errors import PipelineError
+from penstock.spark.orphan import end_with_parent
 from penstock.spark.sink.delivery import DeliveryReceipt, TaskId, TopicDelivery
 from penstock.spark.sink.options import TOPIC_MISSING, SinkColumns, sink_columns
 
@@ -18,6 +19,7 @@ class TopicWriter:
     """Writes the batches of one task; `finish` returns when every record is acknowledged."""
 
     def __init__(self, delivery: TopicDelivery, topic: str | None, task: TaskId) -> None:
+        end_with_parent()
         self._delivery = delivery.open(task)
         self._topic = topic
         self._known: tuple[pa.Schema, SinkColumns] | None = None

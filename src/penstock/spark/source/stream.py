@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 from penstock.core.model import MILLISECOND, Instant
 from penstock.runtime.loop import MachineClock
 from penstock.spark.errors import DataLost, PartitionGone, PipelineError, TopicRecreated, in_one_line
+from penstock.spark.orphan import end_with_parent
 from penstock.spark.source.broker_offsets import BrokerOffsets, OffsetsSnapshot
 from penstock.spark.source.group import GroupOffsetCommitter
 from penstock.spark.source.offsets import Partition, SourceOffsets, read_offsets
@@ -138,6 +139,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_one_line
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint starts; the same each time it is called."""
+        end_with_parent()
         if self._start is None:
             self._start = first_offsets(self._options, self._looking(), self._committing())
         return self._start.offsets.as_json()
@@ -158,6 +160,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_one_line
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; `start` itself, unchanged, if there is nothing to read."""
+        end_with_parent()
         known = read_offsets(start)
         if self._is_momentary_start(known) and not self._first_planned:
             # Spark logs where a batch ends, not where the first one starts: had it records in it, and

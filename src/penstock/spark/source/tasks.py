@@ -11,6 +11,7 @@ from penstock.client import PATIENCE_MS
 from penstock.spark.errors import DataLost, PartitionGone, PipelineError, TopicRecreated
 from penstock.spark.formats import decoded_schema, decoder, is_decoded
 from penstock.spark.kafka_options import boolean_option, integer_option
+from penstock.spark.orphan import end_with_parent
 from penstock.spark.reading import OffsetRange, open_reader, record_schema
 from penstock.spark.source.offsets import Partition, SourceOffsets
 from penstock.spark.source.options import reading_settings
@@ -46,6 +47,7 @@ class TaskReader:
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The records of the task's span; a query with nothing to read has one task, without a span."""
+        end_with_parent()
         if not isinstance(partition, TopicInputPartition):
             return
         if self.decoding is None:
