@@ -159,7 +159,9 @@ class MarkerWriter:
         else:
             end = append()
         if not isinstance(end, ApiError):
-            self._verification.marker_written(partition, marker.producer_id)
+            self._verification.marker_written(
+                partition, marker.producer_id, marker.producer_epoch, marker.transaction_version
+            )
         return end
 
 

@@ -210,10 +210,17 @@ class TransactionVerification:
             if guard is not None and not guard.turns:
                 self._remove(partition, producer_id)
 
-    def marker_written(self, partition: LeaderPartition, producer_id: int) -> None:
-        """The transaction has ended: what was verified before belongs to it."""
+    def marker_written(
+        self, partition: LeaderPartition, producer_id: int, producer_epoch: int, transaction_version: int
+    ) -> None:
+        """The transaction has ended: what was verified before belongs to it.
+
+        With transaction version 2 a marker has the next transaction's epoch, whose first batch may wait
+        here for exactly this marker.
+        """
         guard = self._guard(partition, producer_id)
-        if guard is not None:
+        is_next = guard is not None and transaction_version >= 2 and guard.epoch >= producer_epoch
+        if guard is not None and not is_next:
             guard.state = GuardState.DROPPED
             self._remove(partition, producer_id)
 

@@ -259,6 +259,21 @@ def test_a_batch_that_was_verified_before_its_transaction_ended_is_refused(leade
     assert orders.log.producers.transactions.ongoing() == []
 
 
+def test_of_version_2_the_next_transactions_first_batch_may_wait_for_the_marker_of_the_one_before(
+    leader: Leader,
+) -> None:
+    orders = leader.bench.topic()
+    begin(leader, orders, NEW)
+
+    # The coordinator has raised the epoch, told the producer so, and writes the marker now.
+    following = leader.send(orders, 0, epoch=1, request=NEW)
+    assert leader.end(orders, epoch=1, version=2) == [None]
+    leader.coordinator.questions.pop().answer()
+    leader.bench.run()
+
+    assert kinds(following) == [2]
+
+
 def test_a_batch_that_a_worker_had_while_its_transaction_ended_is_refused(leader: Leader) -> None:
     orders = leader.bench.topic(compression_type="zstd")
     begin(leader, orders)
