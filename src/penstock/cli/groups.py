@@ -1,7 +1,9 @@
 """`penstock group`: who reads what, how far behind they are, and moving them."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 import typer
 
@@ -49,6 +51,13 @@ def describe(
         show_json(asdict(found))
         return
     sys.stdout.write(f"{found.group}: {found.state}, {counted(len(found.members), 'member')}\n")
+    if found.epoch is not None:
+        sys.stdout.write(
+            f"consumer protocol: epoch {found.epoch}, target of epoch {found.target_epoch}, "
+            f"assignor {found.assignor}\n"
+        )
+        columns = ("member", "client", "instance", "protocol", "epoch", "partitions", "subscribed to")
+        show_table("", columns, map(_member, found.members))
     show_table(
         "",
         ("topic", "partition", "committed", "end", "lag", "lag seconds", "member"),
@@ -107,6 +116,20 @@ def delete(
     for group in groups:
         existing.delete(group)
         sys.stderr.write(f"deleted {group}\n")
+
+
+def _member(member: Mapping[str, Any]) -> tuple[object, ...]:
+    """A member of a consumer group (KIP-848)."""
+    subscribed = [*member.get("topics", ()), *([f"/{member['pattern']}/"] if member.get("pattern") else [])]
+    return (
+        member["member"],
+        member["client"],
+        member["instance"] or "-",
+        member.get("protocol", "-"),
+        member.get("epoch", "-"),
+        len(member["partitions"]),
+        ", ".join(subscribed) or "-",
+    )
 
 
 def _row(one: "PartitionLag") -> tuple[object, ...]:

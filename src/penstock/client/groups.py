@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.client.admin import LATEST, OffsetSpec, answer_of, offsets_at
+from penstock.client.consumer_group import consumer_group_epochs
 from penstock.client.endpoint import (
     REQUEST_SECONDS,
     ClientError,
@@ -129,6 +130,9 @@ class GroupDetail:
     coordinator: int
     members: tuple[Mapping[str, Any], ...]
     partitions: tuple[PartitionLag, ...]
+    # Of consumer groups (KIP-848) alone: the group's epoch, and the one that its target is for.
+    epoch: int | None = None
+    target_epoch: int | None = None
 
 
 class GroupAdmin:
@@ -163,14 +167,21 @@ class GroupAdmin:
             for member in described.members
             for one in (member.assignment.topic_partitions if member.assignment else ())
         }
+        members, epochs = [_member(member) for member in described.members], None
+        if _word(described.type) == "consumer" and described.coordinator is not None:
+            coordinator = described.coordinator
+            epochs = consumer_group_epochs((coordinator.host, coordinator.port), group)
+            members = [{**member, **epochs.members.get(member["member"], {})} for member in members]
         return GroupDetail(
             group,
             _word(described.state),
             _word(described.type),
             described.partition_assignor or "",
             described.coordinator.id if described.coordinator is not None else -1,
-            tuple(_member(member) for member in described.members),
+            tuple(members),
             self._lags(committed, holders),
+            None if epochs is None else epochs.group_epoch,
+            None if epochs is None else epochs.target_epoch,
         )
 
     def members(self, group: str) -> tuple[str, ...]:

@@ -49,6 +49,34 @@ def test_lag_is_shown_in_records_and_in_seconds(run: Run, group: str) -> None:
     assert 0 < partition["lag_seconds"] < 300
 
 
+def test_a_consumer_group_is_shown_with_its_epochs_and_what_its_members_subscribe_to(
+    run: Run, topic: str
+) -> None:
+    from confluent_kafka import Consumer
+
+    run("topic", "create", topic, "--partitions", "3")
+    settings = {"bootstrap.servers": _bootstrap(), "group.id": topic, "group.protocol": "consumer"}
+    member = Consumer({**settings, "client.id": "reader", "group.instance.id": "one"})
+    member.subscribe([f"^{topic}$"])
+    for _ in range(600):
+        member.poll(0.05)
+        if len(member.assignment()) == 3:
+            break
+
+    as_table = columns(run("group", "describe", topic).stdout)
+    found = json.loads(run("group", "describe", topic, "--json").stdout)
+    member.close()
+
+    epoch = found["epoch"]
+    assert as_table[1] == [f"consumer protocol: epoch {epoch}, target of epoch {epoch}, assignor uniform"]
+    assert as_table[2] == ["MEMBER", "CLIENT", "INSTANCE", "PROTOCOL", "EPOCH", "PARTITIONS", "SUBSCRIBED-TO"]
+    assert as_table[3][1:] == ["reader", "one", "consumer", str(epoch), "3", f"/(^{topic}$)/"]
+    assert (found["type"], found["members"][0]["target"]) == (
+        "consumer",
+        [f"{topic}-{number}" for number in range(3)],
+    )
+
+
 def test_the_age_is_that_of_the_first_record_that_was_not_read(run: Run, topic: str) -> None:
     """Measured where timestamps are hours apart, so that no other record could be meant."""
     from penstock.client import Endpoint, ProducerOptions, TopicProducer
