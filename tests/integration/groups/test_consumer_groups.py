@@ -182,5 +182,8 @@ def test_errors_are_kafkas_own(wire: Wire, topic: str) -> None:
     assert heartbeat(wire, group_id="errors", topic_partitions=(unknown,)).error_code == (
         ErrorCode.INVALID_REQUEST
     )
+    assert heartbeat(wire, group_id="errors", subscribed_topic_names=("x" * 999,) * 500).error_code == (
+        ErrorCode.INVALID_REQUEST
+    )
     assert heartbeat(wire, group_id="nobody", member_epoch=7).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert describe(wire, "nobody").error_code == ErrorCode.GROUP_ID_NOT_FOUND

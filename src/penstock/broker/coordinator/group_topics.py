@@ -15,6 +15,8 @@ from penstock.core.metadata.configs import NO_CONFIGS
 from penstock.core.metadata.topic_names import is_internal
 from penstock.core.model import NodeId, TopicId, TopicName
 
+REMEMBERED_MAX = 10_000
+
 
 class GroupTopics:
     """The topics of the latest image; what is made of a topic is kept until the topic changes."""
@@ -47,7 +49,7 @@ class GroupTopics:
             if racks != self._racks:
                 self._racks = racks
                 self._made.clear()
-                return tuple({*before.topic_names(), *image.topic_names()})
+                return tuple(sorted({*before.topic_names(), *image.topic_names()}))
         changed: list[TopicName] = []
         for topic_id in before.topics.keys_missing_in(image.topics):
             gone = before.topics.get(topic_id)
@@ -90,6 +92,8 @@ class GroupTimeouts:
     def __call__(self, group_id: str) -> ConsumerGroupTimeouts:
         found = self._found.get(group_id)
         if found is None:
+            if len(self._found) >= REMEMBERED_MAX:
+                self._found.clear()
             found = self._found[group_id] = ConsumerGroupTimeouts(
                 self._bounded(
                     group_id,

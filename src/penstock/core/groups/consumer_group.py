@@ -216,6 +216,11 @@ class ConsumerGroup:
         return pattern is not None and pattern not in self.patterns and pattern not in self.searches
 
     @property
+    def is_unresolved(self) -> bool:
+        """Whether it is not known yet what a pattern stands for."""
+        return any(pattern not in self.patterns for pattern in self.searches)
+
+    @property
     def is_busy(self) -> bool:
         """Whether a target or a search goes on in the next turn."""
         return self.computing is not None or bool(self.searches)

@@ -62,6 +62,7 @@ from penstock.core.groups.topic_patterns import InvalidPattern, TopicPattern
 from penstock.core.model import ApiError, ErrorKind, Instant, TopicId
 
 PATTERNS_KEPT_MAX = 100
+STORED_TOPICS_CHARS_MAX = 200_000
 
 
 class Progress(NamedTuple):
@@ -213,13 +214,13 @@ class ConsumerGroups:
         self, group: ConsumerGroup, member: ConsumerMember, progress: Progress, outcome: GroupOutcome
     ) -> None:
         """Raise the group's epoch and compute a target where that is due, and take the member there."""
+        if group.has_stale_patterns or group.lacks(member.stored.pattern):
+            self._look_at_patterns(group, outcome)
         if progress.needs_target:
             reason = f"member {member.stored.member_id} joined or changed its subscription"
             self._raise_epoch(group, outcome, reason)
-        elif group.is_stale:
+        elif group.is_stale and not group.is_unresolved:
             self._look_at_topics(group, outcome)
-        if group.has_stale_patterns or group.lacks(member.stored.pattern):
-            self._look_at_patterns(group, outcome)
         if group.epoch > group.target_epoch and group.computing is None:
             self._compute(group, outcome)
         _reconcile(group, member, progress.owned, outcome)
@@ -297,11 +298,18 @@ class ConsumerGroups:
         if group.patterns.get(pattern) == topics:
             return
         group.patterns[pattern] = topics
-        outcome.facts.append(PatternResolved(group.group_id, pattern, topics, outcome.now.wall))
+        # What would not fit into a record is not stored: after a failover the search is repeated anyway.
+        if sum(map(len, topics)) <= STORED_TOPICS_CHARS_MAX:
+            outcome.facts.append(PatternResolved(group.group_id, pattern, topics, outcome.now.wall))
+        elif (known := self._image.consumers.get(group.group_id)) is not None and pattern in known.patterns:
+            outcome.facts.append(PatternDeleted(group.group_id, pattern))
         self._raise_epoch(group, outcome, f"pattern {pattern} matches other topics")
 
     def _compute(self, group: ConsumerGroup, outcome: GroupOutcome) -> None:
         """Compute the target for the group's epoch, at once or over several turns."""
+        if group.is_unresolved and group.target_epoch:
+            # Members would lose what a pattern stands for until it is found again.
+            return
         if group.is_stale:
             group.metadata_hash = self._take_topics(group)
         assignor = group.preferred_assignor(outcome.options.consumer.assignors[0])

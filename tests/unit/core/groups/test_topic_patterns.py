@@ -114,3 +114,21 @@ def test_a_search_through_many_topics_takes_several_turns() -> None:
     driver.reconcile(member)
 
     assert len(member.partitions) == 30
+
+
+def test_more_topics_than_a_record_holds_are_not_stored_and_searched_for_again() -> None:
+    many = {f"{'x' * 240}{number:04}": 1 for number in range(1_000)}
+    driver = ConsumerDriver(topics=Topics(**many))
+    member = driver.member("a", topics=None, pattern="x.*")
+    driver.advance(0)
+    driver.reconcile(member)
+    assert driver.coordinator.image.consumers["orders"].patterns == {}
+
+    member.driver = driver.failed_over()
+    for _ in range(3):
+        member.beat()
+        assert len(member.partitions) == 1_000
+        member.driver.advance(0)
+
+    member.driver.reconcile(member)
+    assert len(member.partitions) == 1_000
