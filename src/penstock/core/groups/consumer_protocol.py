@@ -447,6 +447,8 @@ def replace_member(
     """Give a static member's place to its successor, which is at epoch 0."""
     group_id, old_id = group.group_id, old.stored.member_id
     target = group.target.get(old_id)
+    # A target that is being computed knows the old id: it is begun anew.
+    group.computing = None
     group.remove(old_id)
     stored = replace(old.stored, member_id=member_id)
     member = ConsumerMember(stored, state=old.state, assigned=old.assigned)

@@ -1,7 +1,14 @@
 """Static members of consumer groups: they come back to what they had (KIP-345 in KIP-848)."""
 
+from penstock.core.groups import ConsumerGroupOptions, GroupOptions, GroupState
 from penstock.core.model import ErrorKind
-from tests.unit.core.groups.consumer_driver import HEARTBEAT_MS, SESSION_MS, ConsumerDriver, Member
+from tests.unit.core.groups.consumer_driver import (
+    HEARTBEAT_MS,
+    SESSION_MS,
+    ConsumerDriver,
+    Member,
+    timeouts,
+)
 
 
 def two_members() -> tuple[ConsumerDriver, Member, Member]:
@@ -97,3 +104,19 @@ def test_a_static_member_that_is_away_survives_a_failover() -> None:
 
     assert back.partitions == before
     taken_over.check_exclusive(back, other)
+
+
+def test_a_static_member_that_comes_back_while_a_target_is_computed_is_in_it() -> None:
+    small = GroupOptions(consumer=ConsumerGroupOptions(timeouts=timeouts, assigned_per_turn_max=1))
+    driver = ConsumerDriver(small)
+    driver.member("a", instance_id="i").leave(-2)
+    other = driver.member("b")
+    assert driver.described().state is GroupState.ASSIGNING
+
+    back = driver.member("a2", instance_id="i")
+    for _ in range(5):
+        driver.advance(HEARTBEAT_MS)
+        back.beat()
+        other.beat()
+
+    assert sorted(back.partitions + other.partitions) == [("t", index) for index in range(4)]
