@@ -2,7 +2,7 @@
 
 Markers that are ready in one turn of the loop go to each node in one request. What a leader does not take
 (it is not the leader any more, too few replicas are in sync, it cannot be reached) is sent again after a
-pause, to whoever leads by then. A marker that is there already changes nothing.
+pause, or when the metadata changes, to whoever leads by then. A marker that is there already changes nothing.
 
 A partition needs no marker
 
@@ -20,7 +20,7 @@ from penstock.core.metadata import NO_LEADER, MetadataImage
 from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, NodeId, TopicPartition
 from penstock.observability import CounterValue
 from penstock.observability import log as events
-from penstock.runtime import Runtime
+from penstock.runtime import Runtime, Timer
 
 RETRY_MS, RETRY_MS_MAX = 20, 1_000
 # Nodes hear of new topics one after the other, within a session of a broker.
@@ -61,10 +61,15 @@ class LeaderMarkerSender:
         self._retries = retries
         self._image = MetadataImage()
         self._ready: list[_Unsent] = []
+        self._paused: dict[_Unsent, Timer] = {}
 
     def on_metadata(self, image: MetadataImage) -> None:
-        """Leaders may have changed; what waits is sent to them at its next turn."""
+        """Leaders may have changed: what waits for its next turn is sent to them now."""
         self._image = image
+        paused, self._paused = self._paused, {}
+        for unsent, timer in paused.items():
+            timer.cancel()
+            self._enqueue(unsent)
 
     def send(
         self, marker: TransactionMarker, is_current: Callable[[], bool], done: Callable[[bool], None]
@@ -137,7 +142,11 @@ class LeaderMarkerSender:
             return
         at = Instant(self._clock.now() + unsent.retry_ms * MILLISECOND)
         unsent.retry_ms = min(2 * unsent.retry_ms, RETRY_MS_MAX)
-        self._timers.at(at, lambda: self._enqueue(unsent))
+        self._paused[unsent] = self._timers.at(at, lambda: self._resume(unsent))
+
+    def _resume(self, unsent: _Unsent) -> None:
+        del self._paused[unsent]
+        self._enqueue(unsent)
 
 
 def _never() -> bool:

@@ -95,6 +95,22 @@ def test_only_what_was_not_taken_is_sent_again_to_whoever_leads_by_then(bench: B
     assert bench.retries.count == 1
 
 
+def test_a_new_leader_gets_its_marker_without_a_pause(bench: Bench) -> None:
+    bench.peers.errors = {at("b"): ApiError(ErrorKind.NOT_LEADER)}
+    bench.send()
+    bench.timers.pass_ms(10_000)
+    bench.asked()
+    bench.peers.errors = {}
+
+    bench.sender.on_metadata(replay(EMPTY_IMAGE, topic_facts("b", B, 1, leader=3)))
+    bench.timers.run()
+
+    assert bench.asked() == [(3, [(at("b"),)])]
+    assert bench.outcomes == [True]
+    bench.timers.pass_ms(10_000)
+    assert bench.asked() == []
+
+
 def test_retries_become_less_frequent(bench: Bench) -> None:
     bench.peers.errors = {at("b"): ApiError(ErrorKind.NOT_ENOUGH_REPLICAS)}
     bench.send()
