@@ -1,0 +1,1 @@
+"""Compaction of a large topic that is written in transactions."""
