@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
+from penstock.broker.fetch import FetchLimits, FetchPartition
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.produce import AppendResult, PendingAppend, ProduceService
 from penstock.broker.transactions.late_transactions import LateTransactionMetrics, LateTransactions
@@ -373,6 +374,23 @@ def test_a_marker_ends_the_transaction_and_moves_the_last_stable_offset(leader: 
     assert (before, orders.log.last_stable_offset, orders.log.end) == (0, 2, 2)
     (aborted,) = orders.log.aborted_between(orders.log.start, orders.log.end)
     assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (ALICE, 0, 1)
+
+
+def test_a_read_committed_fetch_waits_for_the_marker_and_others_do_not(leader: Leader) -> None:
+    orders = leader.bench.topic()
+    begin(leader, orders)
+    wanted = FetchPartition(orders, 0, 10_000)
+    committed = leader.bench.fetch(FetchLimits(1, 10_000, 60_000, read_committed=True), wanted)
+    anything = leader.bench.fetch(FetchLimits(1, 10_000, 60_000), wanted)
+    leader.bench.run()
+    before = len(committed)
+
+    leader.end(orders)
+
+    assert (before, len(anything)) == (0, 1)
+    ((found,),) = committed
+    assert found.records is not None
+    assert (found.last_stable_offset, found.aborted) == (2, [])
 
 
 def test_a_batch_of_an_old_epoch_is_refused_behind_a_marker_that_raised_it(leader: Leader) -> None:

@@ -6,8 +6,9 @@ from uuid import UUID
 import pytest
 
 from penstock.broker.produce import AppendResult
+from penstock.broker.transactions.markers import TransactionMarker
 from penstock.core.metadata import CreateTopic
-from penstock.core.model import TopicId
+from penstock.core.model import Timestamp, TopicId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -16,7 +17,7 @@ from penstock.core.protocol.messages.describe_producers import (
     DescribeProducersResponsePartition,
 )
 from penstock.core.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from penstock.core.records import Record, write_batch
+from penstock.core.records import Record, check_batches, write_batch
 from penstock.security import AclOperation
 
 if TYPE_CHECKING:
@@ -109,6 +110,31 @@ def test_a_partition_remembers_who_wrote_to_it(stage: "Stage") -> None:
     assert (producer.producer_id, producer.producer_epoch) == (7, 2)
     assert (producer.last_sequence, producer.last_timestamp) == (2, 1_700_000_000_002)
     assert (producer.coordinator_epoch, producer.current_txn_start_offset) == (-1, -1)
+
+
+def test_a_partition_tells_where_a_producers_transaction_begins_and_who_ended_the_last(
+    stage: "Stage",
+) -> None:
+    stage.submit(CreateTopic("orders", TopicId(UUID(int=1)), 1, 1))
+    partition = stage.backend.partitions.find("orders", 0)
+    assert partition is not None
+    for sequence in range(2):
+        batch = write_batch(
+            [Record(0, 5, None, b"v")],
+            producer_id=7,
+            producer_epoch=2,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        partition.append(batch, check_batches(batch), Timestamp(5))
+        if sequence == 0:
+            marker = TransactionMarker(7, 2, 4, True, 0, (partition.name,))
+            stage.backend.markers.write([marker], lambda _: None)
+
+    (producer,) = producers_of(stage, "orders", 0).active_producers
+
+    assert (producer.coordinator_epoch, producer.current_txn_start_offset) == (4, 2)
+    assert (producer.last_sequence, producer.last_timestamp) == (1, 5)
 
 
 def test_producers_of_partitions_that_are_unknown_or_secret_are_not_told(stage: "Stage") -> None:
