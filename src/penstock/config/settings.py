@@ -50,7 +50,8 @@ class NodeSettings(ConfigSection, frozen=True):
         Meta(
             max_length=255,
             description="What the node shares its fate with, such as a rack or a zone: replicas of a "
-            "partition are spread over racks. Empty is none.",
+            "partition are spread over racks, and consumers with the same `client.rack` read from the "
+            "replica there. Empty is none.",
         ),
     ] = ""
     kafka_settings: Annotated[
