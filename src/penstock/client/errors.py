@@ -17,6 +17,8 @@ from typing import Any
 from penstock.client.endpoint import ClientError, reason
 
 _FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID"})
+# Nothing gets better by waiting for these, though librdkafka does.
+HOPELESS = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
 # librdkafka calls these permanent; a program that waits a moment has a good chance.
 _PASSING = frozenset(
     {

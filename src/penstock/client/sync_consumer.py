@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 
 from penstock.client.client_metrics import ClientMetrics, StatisticsReceiver
 from penstock.client.endpoint import ClientError, opened, reason
-from penstock.client.errors import InvalidProperty, TransactionAborted, failure, kafka_error
+from penstock.client.errors import HOPELESS, InvalidProperty, TransactionAborted, failure, kafka_error
 from penstock.client.message import Message, RawMessage, TopicPartition, raw_message
 from penstock.client.offset_store import OffsetStore
 from penstock.client.properties import ConsumerSettings, read_properties
@@ -115,7 +115,9 @@ class Consumer(Generic[K, V]):
         self._stored_at = self._polled_at = time.perf_counter()
         # Fetched from librdkafka, and not handed out yet.
         self._fetched: deque[Any] = deque()
-        self._trouble = ""
+        # What librdkafka complained of last; it goes on trying, so this may be history.
+        self.last_error = ""
+        self._hopeless: ClientError | None = None
         self._stopped = threading.Event()
         self._pool: WorkerPool | None = None
         self._is_closed = False
@@ -226,19 +228,25 @@ class Consumer(Generic[K, V]):
         return self.positions()
 
     def rewind(self) -> None:
-        """Read again everything that was returned since the last commit.
+        """Read again what was returned and does not count as processed, or is not committed.
 
         With a store that is what it says: a transaction that was rolled back has committed nothing.
+        A consumer that commits by itself goes back to what it returned last.
         """
         self._lost_uncommitted = False
-        if self._offset_store is not None:
+        if self._auto_commit:
+            first: dict[TopicPartition, int] = {}
+            for message in self._in_hand:
+                first.setdefault(message.topic_partition, message.offset)
+            targets = first
+        elif self._offset_store is not None:
             stored = self._offset_store.load(list(self._first))
-            self._rewind_to = {one: stored.get(one, first) for one, first in self._first.items()}
+            targets = {one: stored.get(one, first) for one, first in self._first.items()}
+        else:
+            targets, self._rewind_to = self._rewind_to, {}
         self._in_hand = []
-        for partition, offset in list(self._rewind_to.items()):
-            self._processed.pop(partition, None)
+        for partition, offset in targets.items():
             self.seek(partition, offset)
-        self._rewind_to.clear()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from `offset`."""
@@ -364,6 +372,8 @@ class Consumer(Generic[K, V]):
             return
         deadline = None if timeout is None else now + timeout
         while not self._fetched and not self._stopped.is_set():
+            if self._hopeless is not None:
+                raise self._hopeless
             self._store_in_time()
             left = TURN_SECONDS if deadline is None else deadline - time.perf_counter()
             is_empty = self._fetch(records_max, max(0.0, min(TURN_SECONDS, left)))
@@ -537,7 +547,9 @@ class Consumer(Generic[K, V]):
             raise failure(what, error) from None
 
     def _note_error(self, error: Any) -> None:
-        self._trouble = reason(error)
+        self.last_error = reason(error)
+        if error.fatal() or error.name() in HOPELESS:
+            self._hopeless = failure("the consumer cannot go on", error)
         if self._on_error is not None:
             self._on_error(error)
 

@@ -13,6 +13,7 @@ Left out: changing settings while it runs; interceptors.
 
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -55,6 +56,7 @@ TURN_SECONDS = 0.1
 SERVE_EVERY = 100
 BUSY_RECORDS = 1_000
 BUSY_SECONDS = 0.01
+FORGOTTEN_SECONDS = 5.0
 ANY_PARTITION = -1
 BYTES = BytesSerde()
 
@@ -142,15 +144,13 @@ class Producer(Generic[K, V]):
         name, self._partitioner = choose(partitioner)
         self._properties = read_properties("producer", properties, {**settings, "partitioner": name})
         librdkafka = dict(self._properties.librdkafka)
-        self._on_error = librdkafka.get("error_cb")
-        librdkafka["error_cb"] = self._note_error
+        self._complaints = librdkafka["error_cb"] = _Complaints(librdkafka.get("error_cb"))
         self._statistics = None if metrics is None else StatisticsReceiver(metrics, librdkafka)
         self._keys: Serde[Any] = key_serializer or BYTES
         self._values: Serde[Any] = value_serializer or BYTES
         # Looked up once: an import statement on the way of every record costs as much as a tenth of it.
         self._exception = KafkaException
         self._sent = 0
-        self._trouble = ""
         self._untaken: dict[int, DeliveryFailed] = {}
         self.client: Any = opened(LibrdkafkaProducer, librdkafka)
         self._is_transactional = "transactional.id" in librdkafka
@@ -164,11 +164,16 @@ class Producer(Generic[K, V]):
         )
         self._poller.start()
         # The poller knows librdkafka alone, so that a producer that is forgotten ends it.
-        weakref.finalize(self, self._ended.set)
+        weakref.finalize(self, _end_forgotten, self.client, self._ended)
 
     @property
     def bootstrap(self) -> str:
         return self._properties.bootstrap
+
+    @property
+    def last_error(self) -> str:
+        """What librdkafka complained of last; it goes on trying, so this may be history."""
+        return self._complaints.last
 
     @property
     def block_seconds(self) -> float:
@@ -369,10 +374,18 @@ class Producer(Generic[K, V]):
         raise_first(untaken)
 
     def _why(self) -> str:
-        return f": {self._trouble}" if self._trouble else ""
+        return f": {self.last_error}" if self.last_error else ""
 
-    def _note_error(self, error: Any) -> None:
-        self._trouble = reason(error)
+
+class _Complaints:
+    """What librdkafka complained of; it must not know the producer, or that would never be forgotten."""
+
+    def __init__(self, on_error: Callable[[Any], None] | None) -> None:
+        self._on_error = on_error
+        self.last = ""
+
+    def __call__(self, error: Any) -> None:
+        self.last = reason(error)
         if self._on_error is not None:
             self._on_error(error)
 
@@ -394,6 +407,16 @@ def _poll(client: Any, ended: threading.Event) -> None:
             ended.wait(BUSY_SECONDS)
         with suppress(KafkaException):
             client.poll(0 if is_busy else TURN_SECONDS)
+
+
+def _end_forgotten(client: Any, ended: threading.Event) -> None:
+    """A producer that nobody has closed: its records are given a moment, and its program a warning."""
+    if ended.is_set():
+        return
+    ended.set()
+    if left := len(client):
+        warnings.warn(f"a producer with {left} records on their way was not closed", ResourceWarning, 2)
+        client.flush(FORGOTTEN_SECONDS)
 
 
 def _turn(deadline: float | None) -> float:

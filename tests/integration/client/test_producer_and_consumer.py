@@ -1,11 +1,13 @@
 """Producer and Consumer against a broker: what is sent is read, once it counts as processed never again."""
 
+import gc
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 
 import pytest
+from confluent_kafka import KafkaError
 
 from penstock.client import (
     ClientError,
@@ -15,6 +17,7 @@ from penstock.client import (
     JsonSerde,
     Message,
     Producer,
+    RequestFailed,
     SerializationFailed,
     StringSerde,
     TopicPartition,
@@ -109,6 +112,42 @@ def test_without_auto_commit_only_what_is_committed_is_not_read_again(bootstrap:
     assert values_of(again) == ["2", "3", "4", "5"]
     with group_consumer(bootstrap, topic) as consumer:
         assert consumer.committed([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 6}
+
+
+def test_a_consumer_that_commits_by_itself_rewinds_to_what_it_returned_last(
+    bootstrap: str, topic: str
+) -> None:
+    fill(bootstrap, topic, ["a", "b", "c"], partition=0)
+
+    with group_consumer(bootstrap, topic) as consumer:
+        first = [next(consumer), next(consumer)]
+        consumer.rewind()
+        again = [next(consumer), next(consumer)]
+
+    assert values_of(first + again) == ["a", "b", "b", "c"]
+
+
+def test_a_producer_that_is_forgotten_sends_what_it_has_and_warns(bootstrap: str, topic: str) -> None:
+    def forget() -> None:
+        Producer(bootstrap_servers=bootstrap, linger_ms=1_000).send(topic, "a", partition=0)
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match="a producer with 1 records on their way was not closed"):
+        forget()
+
+    with Consumer(bootstrap_servers=bootstrap) as consumer:
+        consumer.assign({TopicPartition(topic, 0): 0})
+        assert next(consumer).value == b"a"
+
+
+def test_a_consumer_that_nobody_lets_in_says_so() -> None:
+    consumer = Consumer({"error_cb": print}, bootstrap_servers=NOBODY, group_id="g", topics="t")
+    consumer._note_error(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
+
+    with pytest.raises(RequestFailed, match="the consumer cannot go on: wrong password"):
+        next(consumer)
+    assert consumer.last_error == "wrong password"
+    consumer.close()
 
 
 def test_a_consumer_without_a_group_reads_partitions_from_offsets(bootstrap: str, topic: str) -> None:
