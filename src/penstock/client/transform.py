@@ -56,6 +56,8 @@ def transform(
     by itself (`enable_auto_commit=False`), the producer needs a `transactional_id`. An exception of
     `function` aborts the transaction and comes out.
     """
+    # First of all: offsets that a killed predecessor has left open hold the consumer up until it is fenced.
+    producer.init_transactions()
     done = 0
     heard = time.perf_counter()
     backoff = Backoff()

@@ -144,6 +144,31 @@ def test_consume_transform_produce_is_exactly_once_however_often_it_fails(bootst
     assert committed(bootstrap, topic) == 200
 
 
+def test_a_successor_goes_on_where_an_open_transaction_was_left(bootstrap: str, topic: str) -> None:
+    fill(bootstrap, topic, 3)
+    dead = Producer(bootstrap_servers=bootstrap, transactional_id=topic)
+    left_open = dead.transaction()
+    left_open.__enter__()
+    with Consumer(source(bootstrap, topic), topics=topic) as consumer:
+        left_open.send(f"{topic}.out", consumer.poll_batch(1, SECONDS)[0].value, partition=0).result(SECONDS)
+        left_open.send_offsets(consumer)
+
+    with (
+        Producer(bootstrap_servers=bootstrap, transactional_id=topic) as producer,
+        Consumer(source(bootstrap, topic), topics=topic) as consumer,
+    ):
+        done = transform(
+            consumer,
+            producer,
+            lambda message: Outgoing(f"{topic}.out", message.value, partition=0),
+            idle_seconds=5,
+        )
+
+    assert done == 3
+    assert visible(bootstrap, f"{topic}.out") == ["0", "1", "2"]
+    dead.close(SECONDS)
+
+
 def test_a_consumer_that_commits_by_itself_cannot_take_part(bootstrap: str, topic: str) -> None:
     with (
         Producer(bootstrap_servers=bootstrap, transactional_id=topic) as producer,
