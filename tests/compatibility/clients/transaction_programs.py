@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import venv
 from collections import Counter
@@ -33,7 +34,7 @@ EXPECTED = [
     "fencing [of the successor]",
 ]
 SOURCE, SINK = "words", "counts"
-RECORDS = 600
+RATE = 50
 KILLS = 5
 
 
@@ -65,28 +66,51 @@ def quixstreams(place: Path, address: str) -> str | None:
     venv.create(place / "venv", with_pip=True)
     python = str(place / "venv/bin/python")
     _build([python, "-m", "pip", "install", "-q", "quixstreams"], place)
-    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True})
-    for number in range(RECORDS):
-        producer.produce(SOURCE, json.dumps(number), key=f"{number % 10}")
-    assert producer.flush(RUN_SECONDS) == 0
     command = [python, str(HERE / "quix_counts.py"), address, SOURCE, SINK, str(place / "state")]
     luck = random.Random(1)
     counts: Counter[str] = Counter()
-    with (place / "quix.log").open("ab") as said:
-        for kills in range(KILLS + 1):
-            process = subprocess.Popen(command, stdout=said, stderr=said)
-            try:
-                # Killed when some more counts are there, but not all of them.
-                wanted = RECORDS if kills == KILLS else counts.total() + luck.randrange(20, 80)
-                counts = _await_counts(address, min(wanted, RECORDS), process)
-            finally:
-                process.kill()
-                process.wait()
-    expected = {f"{number % 10}={1 + number // 10}" for number in range(RECORDS)}
+    feeder = Feeder(address)
+    try:
+        with (place / "quix.log").open("ab") as said:
+            for kills in range(KILLS + 1):
+                # The last is not killed, and counts all that there is.
+                wanted = feeder.finish() if kills == KILLS else counts.total() + luck.randrange(5, 60)
+                process = subprocess.Popen(command, stdout=said, stderr=said)
+                try:
+                    counts = _await_counts(address, wanted, process)
+                finally:
+                    process.kill()
+                    process.wait()
+    finally:
+        fed = feeder.finish()
+    expected = {f"{number % 10}={1 + number // 10}" for number in range(fed)}
     wrong = [f"{times} times {count}" for count, times in counts.items() if times > 1]
     wrong += [f"lost {count}" for count in expected - counts.keys()]
     wrong += [f"never written {count}" for count in counts.keys() - expected]
     return "; ".join(wrong[:10]) or None
+
+
+class Feeder:
+    """Writes words all the time, so that a program is killed while it has something to do."""
+
+    def __init__(self, address: str) -> None:
+        self._producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "log_level": 0})
+        self._fed = 0
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._feed)
+        self._thread.start()
+
+    def _feed(self) -> None:
+        while not self._ends.wait(1 / RATE):
+            self._producer.produce(SOURCE, json.dumps(self._fed), key=f"{self._fed % 10}")
+            self._fed += 1
+
+    def finish(self) -> int:
+        """Stop, and return how many words were written."""
+        self._ends.set()
+        self._thread.join()
+        assert self._producer.flush(RUN_SECONDS) == 0
+        return self._fed
 
 
 def _await_counts(address: str, wanted: int, process: "subprocess.Popen[bytes]") -> Counter[str]:
@@ -97,6 +121,7 @@ def _await_counts(address: str, wanted: int, process: "subprocess.Popen[bytes]")
             "group.id": f"judge-{process.pid}",
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
+            "log_level": 0,
         }
     )
     consumer.subscribe([SINK])
