@@ -7,9 +7,11 @@ COMPILED := $(VENV)/.compiled
 HOT_MODULES := $(shell sed -n 's/^    "\(src.*\.py\)",$$/\1/p' setup.py)
 PYTEST_ARGS ?=
 SECONDS ?= 30
+KILLS ?= 100
+COPIERS ?= librdkafka
 PYSPARK ?= 4.2
 
-.PHONY: help setup demo test sparktest guide suites check lint format bench simfaults fuzz dev native clean
+.PHONY: help setup demo test sparktest guide suites kills foreign check lint format bench simfaults fuzz dev native clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -41,6 +43,12 @@ guide: $(INSTALLED) ## Run the examples of the guide to Spark's Kafka connector 
 suites: $(INSTALLED) ## Run librdkafka's and kafka-python's own tests (minutes; needs npm, PyPI and a C compiler)
 	$(BIN)/python -m tests.compatibility.suites.run kafka-python
 	$(BIN)/python -m tests.compatibility.suites.run librdkafka
+
+kills: $(INSTALLED) ## Kill nodes and clients under consume-transform-produce (KILLS=100 COPIERS=librdkafka|java|streams)
+	$(BIN)/python -m tests.cluster.transaction_kills --kills $(KILLS) --copiers $(COPIERS)
+
+foreign: $(INSTALLED) ## Run transactions of franz-go and quixstreams (minutes; needs Go and the registries)
+	$(BIN)/python -m tests.compatibility.clients.transaction_programs
 
 lint: $(INSTALLED) ## Format check, ruff, mypy strict and import contracts
 	$(BIN)/ruff format --check .
