@@ -88,6 +88,7 @@ from penstock.storage.log.compaction import OffsetMap
 from penstock.storage.log.state import LogState
 from tests.property.raft import planted
 from tests.simulation.cluster import planted_recovery as recovery_faults
+from tests.simulation.cluster import planted_transactions as transaction_faults
 
 Patch = pytest.MonkeyPatch
 
@@ -847,6 +848,22 @@ CATCHING_UP = replace(
 )
 
 
+# Nodes fall while transactions begin and end.
+TRANSACTIONS = replace(
+    options((FaultKind.KILL, FaultKind.ISOLATE), lasting_ms=500, sync_ms=10, aims=ANY_OR_LEADER),
+    transactional_producers=3,
+    idempotent_producers=1,
+    consumers=0,
+    members=0,
+    admins=0,
+    acknowledged_min=20,
+    faulty_ns=3 * SECOND,
+    pace_ms=15,
+)
+# Consume, transform, produce.
+TRANSFORMERS = replace(TRANSACTIONS, transactional_producers=0, transformers=3, partitions=1)
+
+
 @dataclass(frozen=True)
 class PlantedFault:
     """What is planted, in which circumstances, and within how many seeds it is found."""
@@ -983,6 +1000,20 @@ FAULTS = [
     PlantedFault(static_members_are_known_by_their_instance_alone, MANY_NAPS, 10),
     PlantedFault(retention_forgets_the_high_watermark, RETENTION, 36, hint=9),
     PlantedFault(retention_takes_one_segment_too_many, RETENTION, 10),
+    PlantedFault(transaction_faults.ends_of_old_epochs_are_obeyed, TRANSACTIONS, 10),
+    PlantedFault(transaction_faults.batches_are_not_verified, TRANSACTIONS, 10),
+    PlantedFault(transaction_faults.the_last_stable_offset_is_the_high_watermark, TRANSACTIONS, 10),
+    PlantedFault(transaction_faults.followers_forget_aborted_transactions, TRANSACTIONS, 10),
+    PlantedFault(transaction_faults.recovery_forgets_aborted_transactions, TRANSACTIONS, 10),
+    PlantedFault(transaction_faults.timeouts_keep_the_epoch, TRANSACTIONS, 20),
+    PlantedFault(transaction_faults.new_coordinators_forget_what_is_prepared, TRANSACTIONS, 20),
+    PlantedFault(transaction_faults.markers_go_to_the_first_partition_only, TRANSACTIONS, 10),
+    PlantedFault(transaction_faults.markers_are_not_sent_again, TRANSACTIONS, 50),
+    PlantedFault(transaction_faults.transactions_of_a_producer_share_an_epoch, TRANSACTIONS, 20),
+    PlantedFault(transaction_faults.new_incarnations_keep_the_epoch, TRANSACTIONS, 20),
+    PlantedFault(transaction_faults.coordinators_answer_before_their_log_is_replicated, TRANSACTIONS, 20),
+    PlantedFault(transaction_faults.offsets_of_aborted_transactions_are_applied, TRANSFORMERS, 10),
+    PlantedFault(transaction_faults.offsets_of_open_transactions_are_not_waited_for, TRANSFORMERS, 20),
 ]
 
 

@@ -3,26 +3,24 @@
 As in `planted_faults`, which runs them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
 import pytest
 
 from penstock.broker.coordinator.runtime import Coordinator
-from penstock.broker.coordinator.transactions import TransactionService, sink_of
-from penstock.broker.partitions import FollowerPartition, LeaderPartition
+from penstock.broker.partitions import FollowerPartition
 from penstock.broker.transactions.marker_sender import LeaderMarkerSender
 from penstock.broker.transactions.markers import TransactionMarker
 from penstock.broker.transactions.verification import TransactionVerification
 from penstock.core.groups.offset_facts import OffsetCommitted, PendingOffsets, TransactionEnded
-from penstock.core.model import ApiError, Now, Offset, ProducerEpoch, Timestamp
+from penstock.core.model import Now, Offset, Timestamp, TopicPartition
 from penstock.core.records import BatchHeader
+from penstock.core.replica import ProducerStateManager
 from penstock.core.replica.transactions import AbortedTransaction, OpenTransactions
 from penstock.core.transactions import (
-    Command,
     EndTransaction,
-    Fact,
     InitProducer,
     ProducerIdentity,
     TransactionCoordinator,
@@ -31,29 +29,18 @@ from penstock.core.transactions import (
     coordinator,
     transitions,
 )
+from penstock.storage.log import recovery
 from penstock.storage.log.index import ActiveIndex
+from penstock.storage.log.state import fold_batch
 
 Patch = pytest.MonkeyPatch
 
 
-def markers_go_out_before_the_outcome_is_committed(patch: Patch) -> None:
-    def find_at_once(self: TransactionService, transactional_id: str) -> None:
-        found = self._coordinators.find(sink_of(transactional_id))
-        if not isinstance(found, ApiError):
-            known = found.machine.image.transactions.get(transactional_id)
-            if known is not None and known.state.is_prepared:
-                self._end(found, known)
-
-    patch.setattr(TransactionService, "_find_prepared", find_at_once)
-
-
 def ends_of_old_epochs_are_obeyed(patch: Patch) -> None:
     """A delayed EndTxn ends whatever is open."""
-    ended = coordinator.ended
+    ended = transitions.ended
 
-    def end_of_anybody(
-        known: TransactionStored | None, command: EndTransaction, now: Timestamp
-    ) -> object:
+    def end_of_anybody(known: TransactionStored | None, command: EndTransaction, now: Timestamp) -> object:
         if known is not None and known.state is transitions._S.ONGOING:
             command = replace(command, producer=ProducerIdentity(known.producer_id, known.producer_epoch))
         return ended(known, command, now)
@@ -69,26 +56,14 @@ def the_last_stable_offset_is_the_high_watermark(patch: Patch) -> None:
     patch.setattr(OpenTransactions, "last_stable_offset", lambda _self, high_watermark: high_watermark)
 
 
-def markers_count_before_they_are_replicated(patch: Patch) -> None:
-    """The last stable offset passes a transaction whose marker the next leader may not have."""
-    end = OpenTransactions.end
-
-    def end_at_once(self: OpenTransactions, *arguments: object) -> AbortedTransaction | None:
-        ended = end(self, *arguments)  # type: ignore[arg-type]
-        self._ended.clear()
-        return ended
-
-    patch.setattr(OpenTransactions, "end", end_at_once)
-
-
 def followers_forget_aborted_transactions(patch: Patch) -> None:
     append, note = FollowerPartition.append, ActiveIndex.note_aborted
     following: list[None] = []
 
-    def append_and_forget(self: FollowerPartition, *arguments: object) -> None:
+    def append_and_forget(self: FollowerPartition, *arguments: Any) -> None:
         following.append(None)
         try:
-            append(self, *arguments)  # type: ignore[arg-type]
+            append(self, *arguments)
         finally:
             following.pop()
 
@@ -101,12 +76,12 @@ def followers_forget_aborted_transactions(patch: Patch) -> None:
 
 
 def recovery_forgets_aborted_transactions(patch: Patch) -> None:
-    patch.setattr("penstock.storage.log.recovery.fold_batch", _fold_without_aborts)
+    def fold_without_aborts(
+        producers: ProducerStateManager, header: BatchHeader, content: bytes, now: Timestamp
+    ) -> None:
+        fold_batch(producers, header, content, now)
 
-
-def _fold_without_aborts(producers: object, header: BatchHeader, *arguments: object) -> None:
-    state = __import__("penstock.storage.log.state", fromlist=["fold_batch"])
-    state.fold_batch(producers, header, *arguments)
+    patch.setattr(recovery, "fold_batch", fold_without_aborts)
 
 
 def offsets_of_aborted_transactions_are_applied(patch: Patch) -> None:
@@ -118,14 +93,14 @@ def offsets_of_aborted_transactions_are_applied(patch: Patch) -> None:
     patch.setattr(PendingOffsets, "end", end_as_committed)
 
 
-def offsets_are_applied_before_the_marker(patch: Patch) -> None:
-    """Offsets of open transactions are not waited for: the next member begins behind or in front of them."""
+def offsets_of_open_transactions_are_not_waited_for(patch: Patch) -> None:
+    """The next member begins in front of them, and does the same work again."""
     patch.setattr(PendingOffsets, "holds", lambda *_: False)
 
 
 def timeouts_keep_the_epoch(patch: Patch) -> None:
     """A producer whose transaction was aborted goes on in the next one."""
-    fenced = coordinator.fenced
+    fenced = transitions.fenced
 
     def fence_nobody(ongoing: TransactionStored, now: Timestamp) -> TransactionStored:
         return replace(fenced(ongoing, now), producer_epoch=ongoing.producer_epoch)
@@ -147,16 +122,17 @@ def new_coordinators_forget_what_is_prepared(patch: Patch) -> None:
 def markers_go_to_the_first_partition_only(patch: Patch) -> None:
     send = LeaderMarkerSender.send
 
-    def send_one(self: LeaderMarkerSender, marker: TransactionMarker, *arguments: object) -> None:
-        send(self, marker._replace(partitions=marker.partitions[:1]), *arguments)  # type: ignore[arg-type]
+    def send_one(self: LeaderMarkerSender, marker: TransactionMarker, *arguments: Any) -> None:
+        send(self, marker._replace(partitions=marker.partitions[:1]), *arguments)
 
     patch.setattr(LeaderMarkerSender, "send", send_one)
 
 
 def markers_are_not_sent_again(patch: Patch) -> None:
     """What a leader did not take counts as written."""
-    def take_anything(_self: object, unsent: object, partition: object, _error: object) -> None:
-        unsent.partitions.pop(partition, None)  # type: ignore[attr-defined]
+
+    def take_anything(_: LeaderMarkerSender, unsent: Any, partition: TopicPartition, _error: object) -> None:
+        unsent.partitions.pop(partition, None)
 
     patch.setattr(LeaderMarkerSender, "_take", take_anything)
 
@@ -175,11 +151,9 @@ def transactions_of_a_producer_share_an_epoch(patch: Patch) -> None:
 
 
 def new_incarnations_keep_the_epoch(patch: Patch) -> None:
-    initialized = coordinator.initialized
+    initialized = transitions.initialized
 
-    def initialize_the_same(
-        known: TransactionStored | None, command: InitProducer, now: Timestamp
-    ) -> object:
+    def initialize_the_same(known: TransactionStored | None, command: InitProducer, now: Timestamp) -> object:
         after = initialized(known, command, now)
         if known is None or not isinstance(after, TransactionStored) or after.state.is_prepared:
             return after
@@ -192,10 +166,10 @@ def coordinators_answer_before_their_log_is_replicated(patch: Patch) -> None:
     """An outcome that was acknowledged may be forgotten; of transactions only."""
     release = Coordinator._release_when_committed
 
-    def release_early(self: Coordinator[object, Command, Fact], end: Offset, replies: Iterable[object]) -> None:
+    def release_early(self: Coordinator[Any, Any, Any], end: Offset, replies: Sequence[Any]) -> None:
         if isinstance(self.machine, TransactionCoordinator):
-            self._release(replies)  # type: ignore[arg-type]
+            self._release(replies)
         else:
-            release(self, end, replies)  # type: ignore[arg-type]
+            release(self, end, replies)
 
     patch.setattr(Coordinator, "_release_when_committed", release_early)

@@ -4,7 +4,7 @@
     election.lost, .clean, .eligible, .moved, .unclean      image to the next
     log.checkpoints, log.rolls, log.truncations …           sums over all logs of all incarnations
     scrub.passes, scrub.damaged_ranges                      what was verified in the background, and found
-    group.commits, group.generations, answers.checked       what clients did
+    group.commits, transaction.committed, answers.checked   what clients did
     partition.tail_truncated, quorum.leader_changed …       every event that a node reports, by its name
 
 A run that visits little proves little, and a kind of run in which something never happens says nothing

@@ -30,6 +30,7 @@ STATIC = {
 }
 # In how many of the runs there is each kind of work that others can do without.
 SHARE = 0.25
+TRANSACTIONS_SHARE = 0.4
 # Less often where it takes another node, and more time.
 FOUR_NODES_SHARE = 0.15
 RETENTION_BYTES = (3_000, 8_000)
@@ -90,7 +91,7 @@ class SimulatedClusterOptions:
     # A run in which less is done under faults proves little, and is an error.
     acknowledged_min: int = 100
     commits_min: int = 5
-    transactions_min: int = 8
+    transactions_min: int = 5
     static: dict[str, str] = field(default_factory=lambda: dict(STATIC))
 
     @property
@@ -139,6 +140,9 @@ class SimulatedClusterOptions:
             drawn = replace(drawn, compacted=True, deleters=0, retention_bytes=-1, static=static)
         if luck.random() < WITHOUT_SYNCS:
             drawn = replace(drawn, fsync=luck.choice((FsyncMode.INTERVAL, FsyncMode.NONE)))
+        if luck.random() < TRANSACTIONS_SHARE:
+            # In the place of other groups, so that a run costs about as much as without.
+            drawn = replace(drawn, transactional_producers=luck.randint(1, 2), transformers=2, groups=1)
         # A move needs somewhere to go, and a quorum without one of its voters must survive damage.
         needs_more = bool(drawn.movers or drawn.voter_admins)
         return replace(drawn, nodes=max(drawn.nodes, 4)) if needs_more else drawn

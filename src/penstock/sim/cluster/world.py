@@ -80,7 +80,6 @@ class ClusterWorld:
         self._aimed_term, self._aimed_at = -1, 0
         self.creator = TopicCreator(self, options)
         self.groups = [f"group-{n}" for n in range(1, options.groups + 1)] if options.members else []
-        self.followed = [*self.groups, *([TRANSFORMERS] if options.transformers else [])]
         self.producers = self._producers()
         self.others = self._others()
         self.world.hosts += [client.host for client in (*self.producers, *self.others)]
@@ -184,7 +183,7 @@ class ClusterWorld:
                 yield f"{producer.host} has unacknowledged batches"
         for place in self.places:
             end = 1 + max(self.journal.log(*place).acknowledged.values(), default=-1)
-            for group in self.followed:
+            for group in self.groups:
                 committed = self.journal.groups.committed_offset(group, place)
                 if max(committed, 0) < end:
                     yield f"{group} is at {committed} of {place}, which ends at {end} or later"

@@ -69,6 +69,7 @@ OLD_PRODUCE, OLD_END, OLD_ADD_PARTITIONS, OLD_OFFSET_COMMIT = 11, 4, 3, 4
 OFFSET_COMMIT_GENERATIONS_SINCE = 3
 NEW_PROTOCOL, NEWEST = 0.6, 0.5
 COMMITS, DIES, ZOMBIES, SLEEPS, LATE, READS = 0.7, 0.06, 0.6, 0.04, 0.15, 0.25
+DIES_ENDING = 0.12
 BATCHES_MAX = 3
 DEATH_MS = 50
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -593,11 +594,11 @@ class TransactionalProducer:
             count = self._luck.randint(1, BATCHES_MAX)
             self._send(place, count, partial(finished, place))
         self._disturb()
-        self._perhaps_die()
+        self._perhaps_die(DIES)
 
-    def _perhaps_die(self) -> None:
+    def _perhaps_die(self, chance: float) -> None:
         """With requests on their way."""
-        if self._luck.random() < DIES:
+        if self._luck.random() < chance:
             self._client.after_ms(DEATH_MS * self._luck.random(), self._die_in, self._client.transaction)
 
     def _die_in(self, history: TransactionHistory | None) -> None:
@@ -664,7 +665,7 @@ class TransactionalProducer:
             # Of this transaction, and delivered in the next one.
             self._before = self._client.state()
         self._client.end(self._ended, commit=self._luck.random() < COMMITS)
-        self._perhaps_die()
+        self._perhaps_die(DIES_ENDING)
 
     def _ended(self, refusal: Refusal | None) -> None:
         if refusal is not None:

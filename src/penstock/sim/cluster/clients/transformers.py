@@ -8,12 +8,12 @@ from penstock.core.model import MILLISECOND
 from penstock.sim.checkers.groups import CommitAttempt
 from penstock.sim.checkers.transactions import InputRange
 from penstock.sim.cluster.clients.client import ClusterNodes, VersionPolicy
-from penstock.sim.cluster.clients.members import SESSION_MS, SimulatedMember
+from penstock.sim.cluster.clients.members import NAP_MS, SESSION_MS, SimulatedMember
 from penstock.sim.cluster.clients.transactions import Refusal, TransactionClient
 from penstock.sim.cluster.journal import Place
 
 RECORDS_MAX = 60
-COMMITS, CRASHES, STOPS = 0.85, 0.02, 0.03
+COMMITS, CRASHES, STOPS, NAPS = 0.85, 0.02, 0.03, 0.06
 
 
 class TransformingMember(SimulatedMember):
@@ -86,6 +86,10 @@ class TransformingMember(SimulatedMember):
             elif luck < CRASHES + STOPS:
                 # Nobody ends it but its timeout, or the next incarnation.
                 self._begin(forget=False)
+            elif luck < CRASHES + STOPS + NAPS:
+                # Others have its partitions when it wakes up, and must have waited for this.
+                self._asleep_until = self.now + NAP_MS * MILLISECOND
+                self.after_ms(NAP_MS, self._now(self._end), place, attempt)
             else:
                 self._end(place, attempt)
 
