@@ -39,7 +39,7 @@ than `delete.retention.ms` may have records of a transaction whose marker is gon
 """
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -128,16 +128,21 @@ class AbortedRanges:
     __slots__ = ("_by_producer",)
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        self._by_producer: dict[ProducerId, list[tuple[int, int]]] = {}
+        # First and last offsets; those of one producer follow each other.
+        self._by_producer: dict[ProducerId, tuple[list[int], list[int]]] = {}
         for transaction in aborted:
-            ranges = self._by_producer.setdefault(transaction.producer_id, [])
-            ranges.append((transaction.first_offset, transaction.last_offset))
+            firsts, lasts = self._by_producer.setdefault(transaction.producer_id, ([], []))
+            firsts.append(transaction.first_offset)
+            lasts.append(transaction.last_offset)
 
     def holds(self, header: BatchHeader) -> bool:
         if not header.is_transactional or not self._by_producer:
             return False
-        ranges = self._by_producer.get(ProducerId(header.producer_id), ())
-        return any(first <= header.base_offset <= last for first, last in ranges)
+        ranges = self._by_producer.get(ProducerId(header.producer_id))
+        if ranges is None:
+            return False
+        at = bisect_right(ranges[0], header.base_offset) - 1
+        return at >= 0 and header.base_offset <= ranges[1][at]
 
 
 class Uncleanable(CorruptionError):
