@@ -860,6 +860,8 @@ TRANSACTIONS = replace(
     faulty_ns=3 * SECOND,
     pace_ms=15,
 )
+# Coordinators and leaders fall with what only some of the others have.
+STRANDED_TRANSACTIONS = replace(TRANSACTIONS, plan=STRANDED_LEADERS.plan, partitions=1)
 # Consume, transform, produce.
 TRANSFORMERS = replace(TRANSACTIONS, transactional_producers=0, transformers=3, partitions=1)
 
@@ -1011,7 +1013,7 @@ FAULTS = [
     PlantedFault(transaction_faults.markers_are_not_sent_again, TRANSACTIONS, 50),
     PlantedFault(transaction_faults.transactions_of_a_producer_share_an_epoch, TRANSACTIONS, 20),
     PlantedFault(transaction_faults.new_incarnations_keep_the_epoch, TRANSACTIONS, 20),
-    PlantedFault(transaction_faults.coordinators_answer_before_their_log_is_replicated, TRANSACTIONS, 20),
+    PlantedFault(transaction_faults.coordinators_answer_before_their_log_is_replicated, STRANDED_TRANSACTIONS, 20),
     PlantedFault(transaction_faults.offsets_of_aborted_transactions_are_applied, TRANSFORMERS, 10),
     PlantedFault(transaction_faults.offsets_of_open_transactions_are_not_waited_for, TRANSFORMERS, 20),
 ]
