@@ -13,9 +13,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.compatibility.node import Broker, running_node
+from tests.compatibility.node import running_node
 from tests.compatibility.suites.downloads import Unavailable, run, unpack
 from tests.compatibility.suites.outcomes import Outcome
+from tests.support.clusters import cluster_of
 
 PACKAGE = "@confluentinc/kafka-javascript"
 VERSION = "1.10.1"
@@ -55,6 +56,8 @@ WITHOUT_AUTO_CREATE = (
     "0107_topic_recreate",
     "0111_delay_create_topics",
 )
+# Tests that create topics with three replicas.
+THREE_BROKERS = ("0103_transactions",)
 PARTITIONS = "topics.partitions=4"
 STATES = {"PASSED": Outcome.PASSED, "SKIPPED": Outcome.SKIPPED}
 TOPICS_COMMAND = """\
@@ -88,9 +91,11 @@ def execute(
     """Run the tests against fresh nodes; a test is called by the number it begins with."""
     asked = Asked(frozenset(only), frozenset(leave_out))
     with running_node(_made(directory / "default"), PARTITIONS) as broker:
-        outcomes = _defaults(tests, broker, asked, seconds) | _parts(tests, broker, asked)
-    with running_node(_made(directory / "bare"), PARTITIONS, "topics.auto_create=false") as broker:
-        return outcomes | _without_auto_create(tests, broker, asked)
+        outcomes = _defaults(tests, broker.address, asked, seconds) | _parts(tests, broker.address, asked)
+    with cluster_of(_made(directory / "three"), PARTITIONS) as cluster:
+        outcomes |= _on_three(tests, cluster.bootstrap, asked, seconds)
+    with cluster_of(_made(directory / "bare"), PARTITIONS, "topics.auto_create=false") as cluster:
+        return outcomes | _without_auto_create(tests, cluster.bootstrap, asked)
 
 
 @dataclass(frozen=True)
@@ -113,41 +118,51 @@ def _numbers(names: Iterable[str]) -> str:
     return ",".join(sorted({name[:4] for name in names if SEPARATOR not in name}))
 
 
-def _defaults(tests: Path, broker: Broker, asked: Asked, seconds: float) -> dict[str, Outcome]:
+def _defaults(tests: Path, address: str, asked: Asked, seconds: float) -> dict[str, Outcome]:
     chosen = {"TESTS": _numbers(asked.only), "TESTS_SKIP": _numbers(asked.leave_out)}
     if asked.only and not chosen["TESTS"]:
         return {}
-    outcomes = _run(tests, broker, chosen, seconds)
+    outcomes = _run(tests, address, chosen, seconds)
     return {name: outcome for name, outcome in outcomes.items() if name not in WITHOUT_AUTO_CREATE}
 
 
-def _parts(tests: Path, broker: Broker, asked: Asked) -> dict[str, Outcome]:
+def _parts(tests: Path, address: str, asked: Asked) -> dict[str, Outcome]:
     outcomes = {}
     for whole, parts in PARTS.items():
         for part in parts:
             name = f"{whole}{SEPARATOR}{part}"
             if asked.wants(name):
                 chosen = {"TESTS": whole[:4], "SUBTESTS": part}
-                outcomes[name] = _run(tests, broker, chosen, PART_SECONDS)[whole]
+                outcomes[name] = _run(tests, address, chosen, PART_SECONDS)[whole]
     return outcomes
 
 
-def _without_auto_create(tests: Path, broker: Broker, asked: Asked) -> dict[str, Outcome]:
+def _on_three(tests: Path, address: str, asked: Asked, seconds: float) -> dict[str, Outcome]:
+    """What wants three replicas."""
+    names = {name: f"three{SEPARATOR}{name}" for name in THREE_BROKERS}
+    wanted = {name: title for name, title in names.items() if asked.wants(title)}
+    if not wanted:
+        return {}
+    outcomes = _run(tests, address, {"TESTS": _numbers(wanted)}, seconds)
+    return {title: outcomes[name] for name, title in wanted.items()}
+
+
+def _without_auto_create(tests: Path, address: str, asked: Asked) -> dict[str, Outcome]:
     names = {name: f"noautocreate{SEPARATOR}{name}" for name in WITHOUT_AUTO_CREATE}
     wanted = {name: title for name, title in names.items() if asked.wants(title)}
     if not wanted:
         return {}
     # Not in quick mode, which leaves out every part of these.
     chosen = {"TESTS": _numbers(wanted), "TEST_SCENARIO": "noautocreate"}
-    outcomes = _run(tests, broker, chosen, PART_SECONDS, quick=False)
+    outcomes = _run(tests, address, chosen, PART_SECONDS, quick=False)
     return {title: outcomes[name] for name, title in wanted.items()}
 
 
 def _run(
-    tests: Path, broker: Broker, chosen: Mapping[str, str], seconds: float, *, quick: bool = True
+    tests: Path, address: str, chosen: Mapping[str, str], seconds: float, *, quick: bool = True
 ) -> dict[str, Outcome]:
     """One run of the suite's own runner; `chosen` are variables that say of what."""
-    (tests / "test.conf").write_text(f"bootstrap.servers={broker.address}\n")
+    (tests / "test.conf").write_text(f"bootstrap.servers={address}\n")
     report = tests / "report.json"
     report.unlink(missing_ok=True)
     variables = {
@@ -156,7 +171,7 @@ def _run(
         "TEST_KAFKA_VERSION": "4.0.0",
         "TEST_REPORT": str(report),
         "KAFKA_PATH": str(tests.parents[3] / "kafka"),
-        "BROKERS": broker.address,
+        "BROKERS": address,
     } | {name: value for name, value in chosen.items() if value}
     with (tests / "output.log").open("w") as output:
         process = subprocess.Popen(
