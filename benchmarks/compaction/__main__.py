@@ -96,7 +96,7 @@ def compact(log: PartitionLog, disk: PosixDisk, number: int) -> dict[str, float]
             mb_after=result.bytes_after / MEGABYTE,
             records_before=result.records_before,
             records_after=result.records_after,
-            markers_removed=len(cleaned.markers),
+            markers_removed=cleaned.markers_removed,
         )
 
     figures.update(timed(work))

@@ -58,12 +58,12 @@ from penstock.core.records import (
     read_records,
     rewrite_batch,
 )
-from penstock.core.replica import AbortedTransaction, ProducerStateManager, encode_snapshot
+from penstock.core.replica import AbortedTransaction, ProducerStateManager, decode_snapshot, encode_snapshot
 from penstock.storage.disk import Buffer, Disk, DiskFull, File, NoSuchFile, PosixDisk
 from penstock.storage.log import read
 from penstock.storage.log.checkpoint import write_checkpoint
 from penstock.storage.log.file_names import CLEANED, LOG, SNAPSHOT, numbered
-from penstock.storage.log.files import FileKind, SealedSegment, frame, replace_durably
+from penstock.storage.log.files import FileKind, SealedSegment, frame, read_file, replace_durably, unframe
 from penstock.storage.log.index import (
     ABORTED,
     OFFSETS,
@@ -73,7 +73,7 @@ from penstock.storage.log.index import (
     encode_words,
     footer,
 )
-from penstock.storage.log.recovery import CLEANED_SUFFIXES, read_snapshot, redo_swaps
+from penstock.storage.log.recovery import CLEANED_SUFFIXES, redo_swaps
 from penstock.storage.log.segment import (
     OFFSET_DELTA_MAX,
     SCAN_BYTES,
@@ -219,21 +219,15 @@ class CleanedSegment(NamedTuple):
     tombstones_until: int | None = None
 
 
-class DroppedMarker(NamedTuple):
-    """A marker that went, and where the producer's transaction before it ended at the latest."""
-
-    producer_id: int
-    after: int
-    offset: int
-
-
 class CleaningResult(NamedTuple):
     """The result of a task: the first segments of it, as many as the map had room for."""
 
     segments: tuple[CleanedSegment, ...]
     records_before: int
     records_after: int
-    markers: tuple[DroppedMarker, ...] = ()
+    markers_removed: int = 0
+    # Producer snapshots without the transactions whose markers went, by their offsets.
+    snapshots: tuple[tuple[Offset, bytes], ...] = ()
 
 
 class CompactionResult(NamedTuple):
@@ -397,13 +391,39 @@ class _Cleaning:
         # Producers with batches of a transaction whose marker has not come yet.
         self._in_transaction: dict[int, None] = {}
         self._last_marker: dict[int, int] = {}
-        self._dropped: list[DroppedMarker] = []
+        # By producer: where each marker that went was, and where the one before it was at the latest.
+        self._dropped: dict[int, list[tuple[int, int]]] = {}
 
     def run(self) -> CleaningResult:
         covered = self._build_map()
         groups = group_segments(self._order.sources[:covered], self._order.options.segment_bytes)
         segments = tuple(self._rewrite(group) for group in groups)
-        return CleaningResult(segments, self._records_before, self._records_after, tuple(self._dropped))
+        return CleaningResult(
+            segments,
+            self._records_before,
+            self._records_after,
+            sum(map(len, self._dropped.values())),
+            tuple(self._corrected_snapshots(self._order.sources[:covered])),
+        )
+
+    def _corrected_snapshots(self, sources: Sequence[SegmentToClean]) -> Iterator[tuple[Offset, bytes]]:
+        """The snapshots that say of a transaction that it is open, and its marker went."""
+        for source in sources if self._dropped else ():
+            base = source.base_offset
+            path = f"{self._order.directory}/{numbered(base, SNAPSHOT)}"
+            content = read_file(self._disk, path)
+            try:
+                producers = decode_snapshot(unframe(FileKind.SNAPSHOT, content or b""))
+            except CorruptionError:
+                # There is none, or a scrub will find that it is damaged.
+                continue
+            ended = [
+                producer_id
+                for producer_id, _ in producers.transactions.ongoing()
+                if any(after < base <= offset for after, offset in self._dropped.get(producer_id, ()))
+            ]
+            if ended:
+                yield base, frame(FileKind.SNAPSHOT, encode_snapshot(producers.without_open(ended)))
 
     def _build_map(self) -> int:
         """Note the keys of the dirty part; returns how many segments it has room for.
@@ -474,7 +494,7 @@ class _Cleaning:
         if horizon >= now:
             self._note_until(horizon)
             return batch.content
-        self._dropped.append(DroppedMarker(producer_id, after, offset))
+        self._dropped.setdefault(producer_id, []).append((after, offset))
         return None
 
     def _stays(self, header: BatchHeader, record: Record) -> bool:
@@ -724,16 +744,8 @@ class Compaction:
     def _correct_snapshots(self, cleaned: CleaningResult) -> None:
         """End the transactions whose markers go where a producer snapshot says that they are open."""
         state = self._state
-        for source in self.order.sources:
-            ended = {
-                marker.producer_id: None
-                for marker in cleaned.markers
-                if marker.after < source.base_offset <= marker.offset
-            }
-            producers = read_snapshot(state, source.base_offset) if ended else None
-            if producers is not None:
-                content = frame(FileKind.SNAPSHOT, encode_snapshot(producers.without_open(ended)))
-                replace_durably(state.disk, state.directory, numbered(source.base_offset, SNAPSHOT), content)
+        for base_offset, content in cleaned.snapshots:
+            replace_durably(state.disk, state.directory, numbered(base_offset, SNAPSHOT), content)
 
     def _name(self, cleaned: CleaningResult) -> None:
         """Give the files the names that recovery expects; nothing else writes under these names."""

@@ -193,7 +193,7 @@ def producers_at(state: LogState, offset: Offset) -> ProducerStateManager:
 
 def keep_snapshot(state: LogState, segment: Segment) -> None:
     """Write the producer snapshot at this segment's start, before the segments in front of it are removed."""
-    if read_snapshot(state, segment.base_offset) is None:
+    if _read_snapshot(state, segment.base_offset) is None:
         content = frame(FileKind.SNAPSHOT, encode_snapshot(producers_at(state, segment.base_offset)))
         replace_durably(state.disk, state.directory, numbered(segment.base_offset, SNAPSHOT), content)
 
@@ -325,13 +325,13 @@ def nearest_snapshot(state: LogState, offset: Offset) -> tuple[Offset, ProducerS
         base = segments[index].base_offset
         if base <= checkpoint.recovery_point <= offset:
             return checkpoint.recovery_point, decode_snapshot(checkpoint.producers)
-        producers = read_snapshot(state, base) if base <= offset else None
+        producers = _read_snapshot(state, base) if base <= offset else None
         if producers is not None:
             return base, producers
     return segments[0].base_offset, ProducerStateManager()
 
 
-def read_snapshot(state: LogState, base_offset: Offset) -> ProducerStateManager | None:
+def _read_snapshot(state: LogState, base_offset: Offset) -> ProducerStateManager | None:
     """The producer state at the start of a segment, if it was kept and is not damaged."""
     content = read_file(state.disk, state.segments.path(base_offset, SNAPSHOT))
     try:
