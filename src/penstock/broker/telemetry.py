@@ -98,6 +98,12 @@ class TelemetryService:
         self._configs: object = None
         self._subscriptions: tuple[MetricsSubscription, ...] = ()
 
+    @property
+    def has_subscriptions(self) -> bool:
+        """Whether any client is asked for metrics; otherwise clients need not know of all this."""
+        self._look_up()
+        return bool(self._subscriptions)
+
     def new_instance_id(self) -> UUID:
         return UUID(bytes=self._runtime.entropy.bytes(16), version=4)
 
@@ -185,10 +191,13 @@ class TelemetryService:
             del self._instances[next(iter(self._instances))]
         return instance
 
-    def _wanted(self, client: MetricsClient) -> ClientSubscription:
+    def _look_up(self) -> None:
         image = self._controller.image
         if self._configs is not image.configs:
             self._configs, self._subscriptions = image.configs, subscriptions(image)
+
+    def _wanted(self, client: MetricsClient) -> ClientSubscription:
+        self._look_up()
         return subscription_of(client, self._subscriptions)
 
     def _count(self, client: MetricsClient, size_bytes: int) -> None:

@@ -39,7 +39,9 @@ _KAFKA_INTRODUCTION = """\
 
 What a node serves. Any other key or version ends the connection, except that an unknown version
 of ApiVersions itself gets this list as its response. ApiVersions announces the same, but Produce from
-version 0 on: without that, older librdkafka does not compress. Nobody sends those versions."""
+version 0 on: without that, older librdkafka does not compress. Nobody sends those versions. And
+GetTelemetrySubscriptions and PushTelemetry are announced while a `client-metrics` subscription asks for
+metrics; clients that connected before learn of it with their next connection."""
 _KAFKA_SETTINGS_INTRODUCTION = """\
 # Kafka's settings
 

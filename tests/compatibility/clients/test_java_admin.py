@@ -110,7 +110,7 @@ def test_every_method_gets_its_answer_or_the_error_of_kafka(steps: dict[str, Ste
         ("electLeaders", "ElectionNotNeededException"),
         ("listGroups", "[readers Classic]"),
         ("describeConsumerGroups", "Empty"),
-        ("listConfigResources", "[watched]"),
+        ("listConfigResources", "[asked, watched]"),
         ("describeConfigs client-metrics", "300000"),
         ("describeUserScramCredentials", "{}"),
         ("describeClientQuotas", "{}"),

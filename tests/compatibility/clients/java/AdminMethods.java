@@ -80,6 +80,10 @@ public class AdminMethods {
         settings.put("default.api.timeout.ms", "20000");
         settings.put("request.timeout.ms", "10000");
         settings.put("enable.metrics.push", "true");
+        try (Admin first = Admin.create(settings)) {
+            // Clients that connect from now on are asked for metrics.
+            alter(first, ConfigResource.Type.CLIENT_METRICS, "asked", "metrics", "*");
+        }
         Admin admin = Admin.create(settings);
 
         step("createTopics", () -> {

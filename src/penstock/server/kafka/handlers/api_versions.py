@@ -9,7 +9,9 @@ from penstock.core.protocol.messages.api_versions import (
     ApiVersionsResponseFinalizedFeature,
     ApiVersionsResponseSupportedFeature,
 )
+from penstock.core.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from penstock.core.protocol.messages.produce import ProduceRequest
+from penstock.core.protocol.messages.push_telemetry import PushTelemetryRequest
 from penstock.server.kafka.request import Request
 from penstock.server.kafka.router import routes
 
@@ -17,13 +19,19 @@ NAMED_SINCE = 3
 # Older librdkafka compresses only for a broker that lists Produce 0, which it never sends. Kafka 4 lists
 # it for this reason (KAFKA-18659), and like Kafka we reject clients that really send it.
 LISTED_FROM = {ProduceRequest.__schema__.api_key: 0}
+# Listed while a client-metrics subscription exists, as Kafka lists them where somebody takes the metrics:
+# every client would ask, and librdkafka would write a line about it.
+TELEMETRY_KEYS = (
+    GetTelemetrySubscriptionsRequest.__schema__.api_key,
+    PushTelemetryRequest.__schema__.api_key,
+)
 
 
 @routes.handles_frames(ApiVersionsRequest)
 def api_versions(call: Request, frame: memoryview, position: int) -> None:
     """Reply; an unknown version gets the oldest form, with the versions we support (KIP-511)."""
     if call.version not in call.api.versions:
-        rejection = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_listed())
+        rejection = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_listed(call))
         call.reply_parts([response_frame(call.api, 0, call.correlation_id, rejection)])
         return
     request, _ = decoder(ApiVersionsRequest, call.version)(frame, position)
@@ -38,7 +46,7 @@ def api_versions(call: Request, frame: memoryview, position: int) -> None:
     call.reply(
         ApiVersionsResponse(
             error_code=code,
-            api_keys=_listed(),
+            api_keys=_listed(call),
             supported_features=tuple(
                 ApiVersionsResponseSupportedFeature(
                     name=feature.name, min_version=feature.lowest, max_version=feature.highest
@@ -58,7 +66,8 @@ def api_versions(call: Request, frame: memoryview, position: int) -> None:
     )
 
 
-def _listed() -> tuple[ApiVersionsResponseApi, ...]:
+def _listed(call: Request) -> tuple[ApiVersionsResponseApi, ...]:
+    hidden = () if call.backend.telemetry.has_subscriptions else TELEMETRY_KEYS
     return tuple(
         ApiVersionsResponseApi(
             api_key=route.api.key,
@@ -66,6 +75,7 @@ def _listed() -> tuple[ApiVersionsResponseApi, ...]:
             max_version=route.versions.stop - 1,
         )
         for route in routes.all()
+        if route.api.key not in hidden
     )
 
 

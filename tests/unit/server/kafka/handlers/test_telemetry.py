@@ -205,3 +205,17 @@ def test_patterns_that_could_take_long_are_refused(stage: "Stage", match: str) -
     reply = stage.submit(IncrementalAlterConfigs(resource, (change,)))
 
     assert "match must " in str(reply)
+
+
+def test_telemetry_is_announced_while_somebody_asks_for_metrics(stage: "Stage") -> None:
+    def is_announced() -> bool:
+        request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+        keys = [api.api_key for api in stage.ask(request, ApiVersionsResponse, 3).api_keys]
+        assert (71 in keys) is (72 in keys)
+        return 71 in keys
+
+    assert not is_announced()
+    subscribe(stage, "a", interval_ms="1000")
+    assert not is_announced()
+    subscribe(stage, "a", metrics="*")
+    assert is_announced()
