@@ -131,6 +131,8 @@ class AsyncConsumer(Generic[K, V]):
         await self._rest()
         consumer = self._consumer
         consumer.settle()
+        if consumer.has_fetched and consumer.must_poll:
+            await self._run(partial(consumer.fill, 1, 0.0))
         deadline = None if timeout is None else self._loop.time() + timeout
         while not consumer.has_fetched and not consumer.is_stopped:
             left = TURN_SECONDS if deadline is None else deadline - self._loop.time()

@@ -343,6 +343,11 @@ class Consumer(Generic[K, V]):
         return bool(self._fetched)
 
     @property
+    def must_poll(self) -> bool:
+        """Whether librdkafka has to be asked, though there are messages at hand."""
+        return time.perf_counter() - self._polled_at > POLL_SECONDS
+
+    @property
     def batch_records(self) -> int:
         return self._properties.own["max.poll.records"]
 
@@ -364,13 +369,12 @@ class Consumer(Generic[K, V]):
 
     def fill(self, records_max: int, timeout: float | None) -> None:
         """Fetch messages if there are none at hand, waiting up to `timeout` seconds for the first."""
-        now = time.perf_counter()
         if self._fetched:
-            if now - self._polled_at > POLL_SECONDS:
+            if self.must_poll:
                 # A slow program with much at hand is still alive, and hears of rebalances.
                 self._fetch(1, 0.0)
             return
-        deadline = None if timeout is None else now + timeout
+        deadline = None if timeout is None else time.perf_counter() + timeout
         while not self._fetched and not self._stopped.is_set():
             if self._hopeless is not None:
                 raise self._hopeless

@@ -54,6 +54,27 @@ def test_records_are_stored_and_read(bootstrap: str, topic: str) -> None:
     asyncio.run(scenario())
 
 
+def test_messages_at_hand_do_not_keep_a_slow_program_from_polling(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.client.sync_consumer.POLL_SECONDS", 0.0)
+
+    async def scenario() -> None:
+        await fill(bootstrap, topic, 20, keys=1)
+        async with AsyncConsumer(settings(bootstrap, topic), topics=topic) as consumer:
+            first = await consumer.poll(SECONDS)
+            polled_at = consumer._consumer._polled_at
+            second = await consumer.poll(SECONDS)
+
+            assert consumer._consumer.has_fetched
+            assert consumer._consumer._polled_at > polled_at
+            assert first is not None
+            assert second is not None
+            assert (first.value, second.value) == (b"0", b"1")
+
+    asyncio.run(scenario())
+
+
 def test_a_wait_that_is_cancelled_loses_no_message(bootstrap: str, topic: str) -> None:
     async def scenario() -> None:
         async with AsyncConsumer(bootstrap_servers=bootstrap) as consumer:
