@@ -13,8 +13,6 @@ from penstock.testing.scratch import scratch_directory
 
 # Where a test wants something else than a production node does. `settings` of `broker` come after these.
 TEST_SETTINGS: Mapping[str, str] = {
-    "listen.kafka": "127.0.0.1:0",
-    "listen.http": "127.0.0.1:0",
     # /metrics is served at listen.http as well.
     "metrics.enabled": "false",
     "logging.level": "warning",
@@ -60,6 +58,7 @@ class BrokerNode:
     def await_ready(self) -> None:
         """Wait until it serves clients."""
         self._endpoints = found = self._host.await_ready()
+        # Chosen by the node if a test has set port 0.
         self._settings |= {"listen.kafka": found.kafka, "listen.http": found.http}
 
     def start(self) -> None:
@@ -189,17 +188,24 @@ def _discard(nodes: Sequence[BrokerNode]) -> None:
 
 
 def _addresses(count: int, stack: ExitStack) -> list[dict[str, str]]:
-    """The settings that make nodes find one another, on ports that are kept free until they listen."""
-    if count == 1:
-        return [{}]
-    held = []
-    for _ in range(count):
-        holder = stack.enter_context(socket.socket())
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind(("127.0.0.1", 0))
-        held.append(holder.getsockname()[1])
-    voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(held, start=1))
-    return [{"cluster.voters": voters}] * count
+    """Where the nodes listen, and find one another.
+
+    The ports stay reserved until the end: a client that knocks at a node that is down could otherwise be
+    given that very port for its own end of the connection, and the node could not come back.
+    """
+    nodes = [{"listen.kafka": _reserved(stack), "listen.http": _reserved(stack)} for _ in range(count)]
+    if count > 1:
+        voters = ",".join(f"{number}@{_reserved(stack)}" for number in range(1, count + 1))
+        nodes = [{**node, "cluster.voters": voters} for node in nodes]
+    return nodes
+
+
+def _reserved(stack: ExitStack) -> str:
+    """A free address. Bound and not listening, the socket lets a node listen there, and nobody else."""
+    holder = stack.enter_context(socket.socket())
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    return f"127.0.0.1:{holder.getsockname()[1]}"
 
 
 def _node(number: int, embedded: bool, root: str, settings: Mapping[str, str]) -> BrokerNode:

@@ -45,7 +45,7 @@ class ForkServer:
     """The test's end; of one process for all nodes that the test starts."""
 
     def __init__(self, linger_seconds: float = LINGER_SECONDS) -> None:
-        self._linger_seconds = linger_seconds
+        self.linger_seconds = linger_seconds
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
@@ -71,7 +71,7 @@ class ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _LAUNCH, _PACKAGES, str(theirs.fileno()), str(self._linger_seconds)],
+                [sys.executable, "-c", _LAUNCH, _PACKAGES, str(theirs.fileno()), str(self.linger_seconds)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

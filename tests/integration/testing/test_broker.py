@@ -1,6 +1,7 @@
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,17 +18,23 @@ from penstock.config import ConfigError
 from penstock.core.model import PenstockError
 from penstock.testing import Broker, broker
 from penstock.testing.brokers import TopicNotCreated
-from penstock.testing.fork_server import FORK_SERVER, ForkServer
+from penstock.testing.fork_server import FORK_SERVER, LINGER_SECONDS, ForkServer
 from penstock.testing.nodes import NodeFailed
 
 SECONDS = 30
 
 
 @pytest.fixture(scope="module", autouse=True)
-def warm() -> None:
-    """What is opened once per process, by libuv and librdkafka, is no broker's."""
+def warm() -> Iterator[None]:
+    """What is opened once per process, by libuv and librdkafka, is no broker's; nor is the fork server."""
     with broker() as started:
         round_trip(started, started.create_topic())
+    FORK_SERVER.linger_seconds = 300
+    with broker(in_process=False):
+        pass
+    yield
+    FORK_SERVER.close()
+    FORK_SERVER.linger_seconds = LINGER_SECONDS
 
 
 def round_trip(started: Broker, topic: str) -> bytes:
@@ -56,9 +63,8 @@ def nothing_left(directory: Path) -> Iterator[None]:
     """Threads, children, files, open descriptors, signal handlers and the collector are as before."""
 
     def observed() -> dict[str, object]:
-        # What a node was made of is freed by then. The fork server would end by itself.
+        # What a node was made of is freed by then.
         gc.collect()
-        FORK_SERVER.close()
         return {
             "threads": sorted(thread.name for thread in threading.enumerate()),
             "children": sorted(_children()),
@@ -148,6 +154,8 @@ def test_a_node_is_killed_and_comes_back_with_its_data_at_the_same_address(tmp_p
         assert round_trip(started, topic) == b"hello"
 
         node.kill()
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", int(address.rpartition(":")[2])))
         node.start()
 
         assert started.bootstrap_servers == address
@@ -187,13 +195,13 @@ def test_nothing_outlives_a_test_that_is_killed(tmp_path: Path, in_process: bool
 
 
 def test_the_fork_server_ends_when_nobody_needs_it(tmp_path: Path) -> None:
-    server = ForkServer(linger_seconds=0.1)
+    server, before = ForkServer(linger_seconds=0.1), set(_children())
     streams = [os.open(os.devnull, os.O_RDWR) for _ in range(3)]
 
     try:
         # Its stdin ends at once, and so does the node.
         _, pidfd = server.start({}, streams)
-        (child,) = (pid for pid in _children() if "fork_server" in Path(f"/proc/{pid}/cmdline").read_text())
+        (child,) = (pid for pid in _children() if pid not in before)
         os.close(pidfd)
         _await(lambda: not _is_alive(child))
 
