@@ -18,6 +18,7 @@ DECIDED_BY: Mapping[str, str] = {
     "controller.quorum.voters": "cluster.voters",
     "default.replication.factor": "topics.replication_factor",
     "group.consumer.heartbeat.interval.ms": "groups.heartbeat_interval_ms",
+    "group.consumer.migration.policy": "groups.migration_policy",
     "group.consumer.min.heartbeat.interval.ms": "groups.heartbeat_interval_ms_min",
     "group.consumer.session.timeout.ms": "groups.session_timeout_ms",
     "group.initial.rebalance.delay.ms": "groups.initial_rebalance_delay_ms",
