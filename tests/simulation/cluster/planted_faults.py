@@ -1013,7 +1013,9 @@ FAULTS = [
     PlantedFault(transaction_faults.markers_are_not_sent_again, TRANSACTIONS, 50),
     PlantedFault(transaction_faults.transactions_of_a_producer_share_an_epoch, TRANSACTIONS, 20),
     PlantedFault(transaction_faults.new_incarnations_keep_the_epoch, TRANSACTIONS, 20),
-    PlantedFault(transaction_faults.coordinators_answer_before_their_log_is_replicated, STRANDED_TRANSACTIONS, 20),
+    PlantedFault(
+        transaction_faults.coordinators_answer_before_their_log_is_replicated, STRANDED_TRANSACTIONS, 20
+    ),
     PlantedFault(transaction_faults.offsets_of_aborted_transactions_are_applied, TRANSFORMERS, 10),
     PlantedFault(transaction_faults.offsets_of_open_transactions_are_not_waited_for, TRANSFORMERS, 20),
 ]
