@@ -58,6 +58,19 @@ WITHOUT_AUTO_CREATE = (
 )
 # Tests that create topics with three replicas.
 THREE_BROKERS = ("0103_transactions",)
+# Tests of groups that make sense with both protocols (KIP-848).
+GROUPS = (
+    "0012_produce_consume",
+    "0029_assign_offset",
+    "0030_offset_commit",
+    "0033_regex_subscribe",
+    "0056_balanced_group_mt",
+    "0099_commit_metadata",
+    "0113_cooperative_rebalance",
+    "0118_commit_rebalance",
+    "0130_store_offsets",
+    "0140_commit_metadata",
+)
 PARTITIONS = "topics.partitions=4"
 STATES = {"PASSED": Outcome.PASSED, "SKIPPED": Outcome.SKIPPED}
 TOPICS_COMMAND = """\
@@ -138,12 +151,26 @@ def _parts(tests: Path, address: str, asked: Asked) -> dict[str, Outcome]:
 
 
 def _on_three(tests: Path, address: str, asked: Asked, seconds: float) -> dict[str, Outcome]:
-    """What wants three replicas."""
-    names = {name: f"three{SEPARATOR}{name}" for name in THREE_BROKERS}
+    """What wants three replicas, and groups of the new protocol."""
+    return _chosen(tests, address, asked, ("three", THREE_BROKERS, {}), seconds) | _chosen(
+        tests, address, asked, ("consumer", GROUPS, {"TEST_CONSUMER_GROUP_PROTOCOL": "consumer"}), seconds
+    )
+
+
+def _chosen(
+    tests: Path,
+    address: str,
+    asked: Asked,
+    chosen: tuple[str, Collection[str], Mapping[str, str]],
+    seconds: float,
+) -> dict[str, Outcome]:
+    """Some tests under a name of their own, with variables."""
+    prefix, members, variables = chosen
+    names = {name: f"{prefix}{SEPARATOR}{name}" for name in members}
     wanted = {name: title for name, title in names.items() if asked.wants(title)}
     if not wanted:
         return {}
-    outcomes = _run(tests, address, {"TESTS": _numbers(wanted)}, seconds)
+    outcomes = _run(tests, address, {"TESTS": _numbers(wanted), **variables}, seconds)
     return {title: outcomes[name] for name, title in wanted.items()}
 
 
