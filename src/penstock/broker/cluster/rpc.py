@@ -228,10 +228,11 @@ class WriteMarkers(Struct, frozen=True):
     """Write these transaction markers into partitions that the receiver leads.
 
     A row is a `TransactionMarker`: producer id and epoch, coordinator epoch, whether it commits,
-    transaction version, partitions.
+    transaction version, partitions. `order` is higher in each request of a node.
     """
 
     markers: tuple[tuple[int, int, int, bool, int, tuple[TopicPartition, ...]], ...]
+    order: int = 0
 
 
 class WriteMarkersReply(Struct, frozen=True):

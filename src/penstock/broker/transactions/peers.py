@@ -5,8 +5,13 @@
 
 This node itself is asked without a message. A request that got no reply may have been carried out: both
 kinds can be repeated.
+
+Markers that got no reply may also still be under way, on a link that has ended for the sender. When they
+arrive behind their repetition, the next transaction may be open, and that of an older client has the
+same epoch: they are refused (`MarkerOrder`).
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
@@ -36,8 +41,11 @@ from penstock.core.transactions import (
 # How long a leader waits for a coordinator, and a coordinator for a leader that waits for its replicas.
 ASK_TIMEOUT_MS = 2_000
 WRITE_TIMEOUT_MS = 3_000
+# Producers whose last markers are remembered. Requests are overtaken within seconds.
+PRODUCERS_MAX = 50_000
 UNREACHABLE = ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE, "the transaction coordinator cannot be reached")
 NO_LEADER = ApiError(ErrorKind.NOT_LEADER, "the partition's leader cannot be reached")
+OVERTAKEN = ApiError(ErrorKind.NOT_LEADER, "a later request of the coordinator has arrived before")
 NOTHING = ApiError(ErrorKind.INVALID_REQUEST)
 PartitionErrors: TypeAlias = Mapping[TopicPartition, ApiError | None]
 
@@ -56,6 +64,29 @@ class LocalMarkerWriter(Protocol):
     def write(self, markers: Sequence[TransactionMarker], done: Callable[[MarkerResults], None]) -> None: ...
 
 
+class MarkerOrder:
+    """Which markers come behind later ones of the same coordinator."""
+
+    def __init__(self, producers_max: int = PRODUCERS_MAX) -> None:
+        self._max = producers_max
+        # By producer, the one heard of last at the end: coordinator epoch and order of its last request.
+        self._last: OrderedDict[int, tuple[int, int]] = OrderedDict()
+
+    def is_overtaken(self, marker: TransactionMarker, order: int) -> bool:
+        """Note the marker; returns whether it is late. The sender repeats it, if it still has a reason to."""
+        if marker.transaction_version >= EPOCH_PER_TRANSACTION:
+            return False
+        epoch, last = self._last.get(marker.producer_id, (marker.coordinator_epoch, order))
+        if epoch == marker.coordinator_epoch and order < last:
+            return True
+        if epoch <= marker.coordinator_epoch:
+            self._last[marker.producer_id] = (marker.coordinator_epoch, order)
+            self._last.move_to_end(marker.producer_id)
+            if len(self._last) > self._max:
+                self._last.popitem(last=False)
+        return False
+
+
 class TransactionPeers:
     """Sends requests about transactions to the nodes they are for, and serves those of others."""
 
@@ -64,6 +95,8 @@ class TransactionPeers:
         self._node_id = node_id
         self._coordinators: TransactionCoordinators | None = None
         self._writer: LocalMarkerWriter | None = None
+        self._order = MarkerOrder()
+        self._sent = 0
         rpc.serve(AskPartitions, self._on_ask)
         rpc.serve(WriteMarkers, self._on_write)
 
@@ -122,11 +155,11 @@ class TransactionPeers:
             else:
                 done(_nowhere(markers))
 
+        self._sent += 1
+        question = WriteMarkers(tuple(markers), self._sent)
         if node == self._node_id and self._writer is not None:
             self._writer.write(markers, done)
-        elif node == self._node_id or not self._rpc.call(
-            node, WriteMarkers(tuple(markers)), WRITE_TIMEOUT_MS, answered
-        ):
+        elif node == self._node_id or not self._rpc.call(node, question, WRITE_TIMEOUT_MS, answered):
             done(_nowhere(markers))
 
     def _ask_here(self, question: AskPartitions, done: Callable[[list[ApiError | None]], None]) -> None:
@@ -182,6 +215,10 @@ class TransactionPeers:
 
         if self._writer is None:
             written(_nowhere(markers))
+            return
+        late = [self._order.is_overtaken(marker, question.order) for marker in markers]
+        if any(late):
+            written([dict.fromkeys(marker.partitions, OVERTAKEN) for marker in markers])
         else:
             self._writer.write(markers, written)
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.cluster.rpc import WriteMarkers
 from penstock.broker.transactions.batch_commit import BatchCommitService
 from penstock.broker.transactions.markers import MarkerResults, TransactionMarker
-from penstock.broker.transactions.peers import TransactionPeers
+from penstock.broker.transactions.peers import MarkerOrder, TransactionPeers
 from penstock.core.model import ApiError, ErrorKind, NodeId, ProducerEpoch, ProducerId, TopicPartition
 from penstock.core.transactions import (
     AddPartitions,
@@ -181,3 +182,50 @@ def test_names_of_batches_are_checked_before_anybody_is_asked() -> None:
 
     assert [reply.kind for reply in replies] == [ErrorKind.INVALID_REQUEST] * 5
     assert stage.coordinators[HERE].commands == []
+
+
+def older(producer_id: int, coordinator_epoch: int = 0) -> TransactionMarker:
+    """The marker of a client whose transactions share an epoch."""
+    return TransactionMarker(producer_id, 3, coordinator_epoch, True, 1, (at("a"),))
+
+
+def test_a_marker_that_its_repetition_has_overtaken_does_not_end_the_next_transaction() -> None:
+    order = MarkerOrder()
+
+    assert [order.is_overtaken(older(8), number) for number in (1, 3, 2, 3, 4)] == [
+        *(False, False, True),  # 2 was sent before 3
+        *(False, False),
+    ]
+    assert not order.is_overtaken(older(9), 1)
+    # Another coordinator counts for itself; one that was deposed is fenced by its epoch.
+    assert not order.is_overtaken(older(8, 1), 1)
+    assert not order.is_overtaken(older(8, 0), 2)
+    assert order.is_overtaken(older(8, 1), 0)
+
+
+def test_markers_of_transactions_with_their_own_epoch_need_no_order() -> None:
+    order = MarkerOrder()
+
+    assert [order.is_overtaken(MARKERS[0], number) for number in (3, 2)] == [False, False]
+
+
+def test_producers_that_were_not_heard_of_for_long_are_forgotten() -> None:
+    order = MarkerOrder(producers_max=2)
+    for producer in (1, 2, 3):
+        order.is_overtaken(older(producer), 5)
+
+    assert not order.is_overtaken(older(1), 4)
+    assert order.is_overtaken(older(3), 4)
+
+
+def test_a_leader_refuses_markers_that_arrive_late() -> None:
+    stage = Stage(HERE)
+
+    def taken(order: int) -> bool:
+        replies: list[Any] = []
+        question = WriteMarkers((older(8),), order)
+        stage.cluster.member("n1").rpc.call(THERE, question, 1_000, replies.append)
+        return stage.wait(replies).results[0][0] is None
+
+    assert [taken(2), taken(1)] == [True, False]
+    assert len(stage.writers[THERE].markers) == 1
