@@ -17,6 +17,7 @@ the facts of consumer groups are in `consumer_records`.
 from penstock.broker.coordinator.consumer_records import decode_consumer, encode_consumer
 from penstock.core.groups import (
     Fact,
+    GroupCoordinator,
     GroupDeleted,
     GroupStored,
     OffsetCommitted,
@@ -115,8 +116,12 @@ class TransactionalOffsets:
             return TransactionalOffsetCommitted(ProducerId(producer_id), ProducerEpoch(producer_epoch), fact)
         return fact
 
-    def ended(self, marker: ControlRecord) -> Fact:
+    def ended(self, marker: ControlRecord) -> TransactionEnded:
         return TransactionEnded(ProducerId(marker.producer_id), marker.control_type is ControlType.COMMIT)
+
+    def moved_by(self, machine: GroupCoordinator, marker: ControlRecord) -> list[Fact]:
+        """What the marker is about to change, as facts that do not depend on records before it."""
+        return machine.moved_by(self.ended(marker))
 
 
 def _group_key(group_id: str) -> bytes:

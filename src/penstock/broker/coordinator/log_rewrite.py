@@ -8,7 +8,8 @@ turn of the loop, and everything before that is deleted.
                                      └► the new log start, once all of this is committed
 
 A key that changes meanwhile also has its new record behind the new log start, so everything that
-is deleted was superseded, whatever the order.
+is deleted was superseded, whatever the order. A marker changes keys by records before it: the coordinator
+writes those keys again behind a marker that comes meanwhile.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -143,6 +143,9 @@ class TransactionalFacts(Protocol[F]):
     def ended(self, marker: ControlRecord) -> F:
         """The fact of a marker."""
 
+    def moved_by(self, machine: Any, marker: ControlRecord) -> Sequence[F]:
+        """What the marker is about to change, as facts that do not depend on records before it."""
+
 
 M = TypeVar("M", bound=CoordinatorMachine[Any, Any, Any])
 M_contra = TypeVar("M_contra", bound=CoordinatorMachine[Any, Any, Any], contravariant=True)
@@ -305,8 +308,13 @@ class Coordinator(Generic[M, C, F]):
         end = append()
         if not isinstance(end, ApiError):
             fact = self._spec.transactional.ended(marker)
+            # The rewrite is about to delete the records that the marker decides on, and may have copied
+            # what was committed before.
+            moved = self._rewrite is not None and self._spec.transactional.moved_by(self.machine, marker)
             self._spec.observer.on_fact(self.machine, fact, is_new=True)
             self.machine.apply(fact)
+            if moved:
+                self.append(moved)
         return end
 
     def close(self, reason: str, *, is_stopping: bool = False) -> None:

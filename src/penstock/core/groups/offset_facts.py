@@ -102,6 +102,19 @@ class PendingOffsets:
     ) -> TransactionalOffsetCommitted | None:
         return self._by_group.get(group_id, {}).get(partition, {}).get(producer_id)
 
+    def of(self, group_id: str, partition: TopicPartition) -> list[TransactionalOffsetCommitted]:
+        """In the order of the log."""
+        return list(self._by_group.get(group_id, {}).get(partition, {}).values())
+
+    def copies(self) -> Iterator[TransactionalOffsetCommitted]:
+        """As the iteration does, but positions may be added and removed meanwhile."""
+        keys = [(group_id, each) for group_id, places in self._by_group.items() for each in places]
+        for group_id, partition in keys:
+            for pending in self.of(group_id, partition):
+                known = self.get(group_id, partition, pending.producer_id)
+                if known is not None:
+                    yield known
+
     def of_producer(self, producer_id: ProducerId) -> list[TransactionalOffsetCommitted]:
         return [
             self._by_group[group_id][partition][producer_id]

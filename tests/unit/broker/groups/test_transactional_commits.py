@@ -1,10 +1,12 @@
 """Offsets inside transactions, on the log of a coordinator."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 
 import pytest
 
+from penstock.broker.coordinator import log_rewrite
 from penstock.broker.partitions import LeaderPartition, Leadership
 from penstock.broker.transactions import verification
 from penstock.broker.transactions.markers import MarkerResults, MarkerWriter, TransactionMarker
@@ -13,8 +15,10 @@ from penstock.broker.transactions.verification import TransactionalRequest, Tran
 from penstock.core.groups import (
     CommitResults,
     CommitTransactionOffsets,
+    Fact,
     FetchedOffsets,
     FetchOffsets,
+    GroupCoordinator,
     OffsetToCommit,
     Reply,
     TopicToFetch,
@@ -164,6 +168,68 @@ def test_a_rewritten_log_keeps_what_is_pending() -> None:
     assert Transactions(started).end() is None
     assert started.committed() == 1_000
     assert started.log.last_stable_offset == started.log.end
+
+
+def during_rewrite(
+    monkeypatch: pytest.MonkeyPatch, bench: GroupsBench, step: int, act: Callable[[], None]
+) -> None:
+    """Have the log rewritten a record at a time, and something happen after the first few of them."""
+    taken = GroupCoordinator.snapshot
+
+    def interrupted(coordinator: GroupCoordinator) -> Iterator[Fact]:
+        monkeypatch.setattr(GroupCoordinator, "snapshot", taken)
+        copies = taken(coordinator)
+        yield from islice(copies, step)
+        act()
+        yield from copies
+
+    monkeypatch.setattr(log_rewrite, "PORTION", 1)
+    monkeypatch.setattr(GroupCoordinator, "snapshot", interrupted)
+    for offset in range(60):
+        bench.ask_to_commit(offset, group_id="others")
+    assert bench.log.start > 0
+
+
+@pytest.mark.parametrize("committed_before", [True, False])
+@pytest.mark.parametrize("step", range(4))
+def test_a_marker_that_comes_while_the_log_is_rewritten_counts(
+    monkeypatch: pytest.MonkeyPatch, step: int, committed_before: bool
+) -> None:
+    bench = GroupsBench(options=brisk(rewrite_records_min=50)).start()
+    transactions = Transactions(bench)
+    if committed_before:
+        bench.ask_to_commit(500)
+    transactions.commit(1_000)
+
+    marker = TransactionMarker(ALICE, 1, 0, True, 2, (OFFSETS,))
+    during_rewrite(monkeypatch, bench, step, lambda: transactions.markers.write([marker], lambda _: None))
+
+    assert bench.committed() == 1_000
+    started = bench.restarted()
+    assert (started.committed(), is_stable(started)) == (1_000, True)
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_a_position_that_becomes_pending_while_the_log_is_rewritten_stays_pending(
+    monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    bench = GroupsBench(options=brisk(rewrite_records_min=50)).start()
+    bench.ask_to_commit(500)
+    # As if it had been verified before.
+    command = CommitTransactionOffsets(
+        on_reply=lambda _: None,
+        group_id=GROUP,
+        producer_id=ProducerId(ALICE),
+        producer_epoch=ProducerEpoch(0),
+        offsets=(OffsetToCommit(PLACE, Offset(1_000), topic_id=READ_ID),),
+    )
+
+    during_rewrite(monkeypatch, bench, step, lambda: bench.groups.submit(command))
+
+    started = bench.restarted()
+    assert (started.committed(), is_stable(started)) == (500, False)
+    assert Transactions(started).end() is None
+    assert started.committed() == 1_000
 
 
 def test_errors_of_the_transactions_coordinator_are_those_that_clients_of_groups_know() -> None:
