@@ -161,7 +161,7 @@ def problem_with(known: TransactionStored | None, producer: ProducerIdentity) ->
         return CONCURRENT
     if producer.producer_id != known.producer_id:
         return UNKNOWN_PRODUCER
-    if producer.epoch != known.producer_epoch:
+    if producer.epoch != known.producer_epoch or producer.epoch == EPOCH_MAX:
         return FENCED
     return CONCURRENT if known.state.is_prepared else None
 
@@ -200,6 +200,8 @@ def ended(
     """The prepared transaction; or what the producer goes on with, if it has ended already."""
     if known is None:
         return UNKNOWN_PRODUCER
+    if command.producer.epoch == EPOCH_MAX:
+        return FENCED
     if command.client_version >= EPOCH_PER_TRANSACTION:
         return _ended_with_epoch(known, command, now)
     if command.producer.producer_id != known.producer_id:
@@ -245,14 +247,14 @@ def _ended_with_epoch(
         next_producer_id=(command.new_producer_id or NO_PRODUCER)
         if is_exhausted(known.producer_epoch)
         else NO_PRODUCER,
-        client_version=command.client_version,
     )
     return _prepared(bumped, command, now)
 
 
 def _prepared(known: TransactionStored, command: EndTransaction, now: Timestamp) -> TransactionStored:
     state = _S.PREPARE_COMMIT if command.is_commit else _S.PREPARE_ABORT
-    return replace(known, state=state, updated_at=now)
+    # Markers are checked as the epoch asks that they carry, whoever has added the partitions.
+    return replace(known, state=state, updated_at=now, client_version=command.client_version)
 
 
 def _repeated(known: TransactionStored, command: EndTransaction) -> ProducerGranted | ApiError:
@@ -260,7 +262,11 @@ def _repeated(known: TransactionStored, command: EndTransaction) -> ProducerGran
     committing = known.state in (_S.PREPARE_COMMIT, _S.COMPLETE_COMMIT)
     if known.state is _S.EMPTY or committing != command.is_commit:
         return _invalid(known, command)
-    return CONCURRENT if known.state.is_prepared else ProducerGranted(next_producer(known))
+    if known.state.is_prepared:
+        return CONCURRENT
+    following = next_producer(known)
+    # It was ended by somebody else, who had no new id to give: the producer has to begin anew.
+    return FENCED if following.epoch == EPOCH_MAX else ProducerGranted(following)
 
 
 def _invalid(known: TransactionStored, command: EndTransaction) -> ApiError:

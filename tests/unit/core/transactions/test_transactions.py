@@ -375,3 +375,40 @@ def test_partitions_of_another_kind_of_client_are_noted() -> None:
     driver.ask(AddPartitions, producer=who, partitions=(at("t"),), client_version=OLD)
 
     assert driver.stored().client_version == OLD
+
+
+def test_a_client_that_ends_with_its_epoch_gets_markers_of_an_older_client() -> None:
+    driver = Driver()
+    who = driver.begin()
+    # Its batches have added the partition, but it ends the transaction as older clients do.
+    driver.add(who, version=NEW)
+    driver.end(who, version=OLD)
+
+    prepared = driver.prepared()
+
+    assert prepared is not None
+    # A marker of version 2 with the records' own epoch would be refused, and its partition would hang.
+    assert (prepared.producer_epoch, prepared.client_version) == (who.epoch, OLD)
+
+
+def test_nobody_gets_the_epoch_of_the_last_marker_after_a_timeout() -> None:
+    driver = exhausted(EPOCH_MAX - 1)
+    last = producer(1_000, EPOCH_MAX - 1)
+    driver.add(last)
+    driver.pass_ms(TIMEOUT_MS)
+    driver.complete()
+
+    assert kind(driver.end(last, commit=False)) is ErrorKind.PRODUCER_FENCED
+    assert driver.begin() == producer(1_001, 0)
+
+
+def test_nobody_takes_the_epoch_of_the_last_marker() -> None:
+    driver = exhausted(EPOCH_MAX - 1)
+    driver.add(producer(1_000, EPOCH_MAX - 1))
+    driver.pass_ms(TIMEOUT_MS)
+    driver.complete()
+    taken = producer(1_000, EPOCH_MAX)
+
+    assert kind(driver.add(taken)) is ErrorKind.PRODUCER_FENCED
+    assert kind(driver.end(taken, commit=False)) is ErrorKind.PRODUCER_FENCED
+    assert kind(driver.end(taken, commit=False, version=OLD)) is ErrorKind.PRODUCER_FENCED
