@@ -279,10 +279,10 @@ class TransactionCoordinator:
         if isinstance(known, ApiError):
             outcome.reply(command.on_reply, known)
             return
-        is_ongoing = known.state is _S.ONGOING
+        members = frozenset(known.partitions if known.state is _S.ONGOING else ())
         results = tuple(
             PartitionResult(partition)
-            if is_ongoing and partition in known.partitions
+            if partition in members
             else PartitionResult(partition, ErrorKind.TRANSACTION_ABORTABLE)
             for partition in command.partitions
         )
@@ -344,11 +344,12 @@ class TransactionCoordinator:
 
     def _list(self, command: ListTransactions, outcome: TransactionOutcome) -> None:
         since = outcome.now.wall - command.duration_ms_min
+        states, producer_ids = frozenset(command.states), frozenset(command.producer_ids)
         listed = tuple(
             known
             for known in self._image.transactions.values()
-            if (not command.states or known.state in command.states)
-            and (not command.producer_ids or known.producer_id in command.producer_ids)
+            if (not states or known.state in states)
+            and (not producer_ids or known.producer_id in producer_ids)
             and (command.duration_ms_min < 0 or known.started_at < since)
         )
         outcome.reply(command.on_reply, ListedTransactions(listed))

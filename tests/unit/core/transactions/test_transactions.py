@@ -1,5 +1,6 @@
 """Transactions from the first InitProducer to the last marker, and who is fenced on the way."""
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -412,3 +413,15 @@ def test_nobody_takes_the_epoch_of_the_last_marker() -> None:
     assert kind(driver.add(taken)) is ErrorKind.PRODUCER_FENCED
     assert kind(driver.end(taken, commit=False)) is ErrorKind.PRODUCER_FENCED
     assert kind(driver.end(taken, commit=False, version=OLD)) is ErrorKind.PRODUCER_FENCED
+
+
+def test_many_partitions_are_verified_in_no_time() -> None:
+    driver = Driver()
+    who = driver.begin()
+    many = [at("t", index) for index in range(10_000)]
+    driver.add(who, *many)
+
+    began = time.perf_counter()
+    driver.verify(who, *[at("u", index) for index in range(10_000)])
+
+    assert time.perf_counter() - began < 1
