@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias, assert_never
 
-from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, Now, TopicPartition
+from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, Now, Timestamp, TopicPartition
 from penstock.core.transactions.commands import (
     AddPartitions,
     BatchDone,
@@ -143,8 +143,9 @@ class TransactionCoordinator:
         self._timeouts = _Timeouts()
         self._parked = _ParkedAdditions()
         self._check_at: Instant | None = None
-        # Ids that are still to be checked for expiry; the last one first.
+        # Ids and sinks that are still to be checked for expiry; the last one first.
         self._unchecked: list[str] = []
+        self._unchecked_sinks: list[str] = []
 
     @property
     def image(self) -> TransactionImage:
@@ -310,13 +311,16 @@ class TransactionCoordinator:
         if error is not None:
             outcome.reply(command.on_reply, error)
             return
-        now = outcome.now.wall
+        known = self._image.batches.get(command.sink, {})
+        # Later than all before, whatever the clock says: the order in a rewritten log says nothing.
+        latest = max((each.committed_at for each in known.values()), default=-1)
+        now = Timestamp(max(outcome.now.wall, latest + 1))
         outcome.facts.append(BatchCommitted(command.sink, command.batch, command.members, now))
         for member in command.members:
             outcome.events.append(MarkersDue(member.transactional_id))
-        known = self._image.batches.get(command.sink, {})
-        for batch in list(known)[: max(0, len(known) + 1 - self._options.batches_per_sink_max)]:
-            outcome.facts.append(BatchForgotten(command.sink, batch))
+        too_many = max(0, len(known) + 1 - self._options.batches_per_sink_max)
+        for oldest in heapq.nsmallest(too_many, known.values(), key=_committed_at):
+            outcome.facts.append(BatchForgotten(command.sink, oldest.batch))
         outcome.reply(command.on_reply, BatchDone(is_repeat=False))
 
     def _complete(self, command: CompleteTransaction, outcome: TransactionOutcome) -> None:
@@ -358,25 +362,33 @@ class TransactionCoordinator:
         """Forget ids without a transaction that nobody used for long, as far as one turn goes."""
         if self._check_at is None or self._check_at > outcome.now.instant:
             return
-        transactions = self._image.transactions
-        unchecked = self._unchecked = self._unchecked or list(transactions)
-        for _ in range(min(len(unchecked), self._options.checked_per_turn_max)):
-            known = transactions.get(unchecked.pop())
-            if known is None or known.state.is_open:
-                continue
-            if known.updated_at + self._options.id_expiration_ms <= outcome.now.wall:
-                outcome.facts.append(TransactionForgotten(known.transactional_id))
-        if not unchecked:
-            self._forget_batches(outcome)
+        if not self._unchecked and not self._unchecked_sinks:
+            self._unchecked = list(self._image.transactions)
+            self._unchecked_sinks = list(self._image.batches)
+        left = self._options.checked_per_turn_max
+        while left > 0 and self._unchecked:
+            left -= 1
+            self._forget_id(self._unchecked.pop(), outcome)
+        while left > 0 and self._unchecked_sinks:
+            left -= self._forget_batches(self._unchecked_sinks.pop(), outcome)
+        if not self._unchecked and not self._unchecked_sinks:
             self._check_at = _after(outcome.now, self._options.expiration_check_interval_ms)
 
-    def _forget_batches(self, outcome: TransactionOutcome) -> None:
+    def _forget_id(self, transactional_id: str, outcome: TransactionOutcome) -> None:
+        known = self._image.transactions.get(transactional_id)
+        if known is None or known.state.is_open:
+            return
+        if known.updated_at + self._options.id_expiration_ms <= outcome.now.wall:
+            outcome.facts.append(TransactionForgotten(transactional_id))
+
+    def _forget_batches(self, sink: str, outcome: TransactionOutcome) -> int:
+        """Returns how many there were to look at, and one for the sink."""
+        batches = self._image.batches.get(sink, {})
         until = outcome.now.wall - self._options.id_expiration_ms
-        for sink, batches in self._image.batches.items():
-            for committed in batches.values():
-                if committed.committed_at > until:
-                    break
+        for committed in batches.values():
+            if committed.committed_at <= until:
                 outcome.facts.append(BatchForgotten(sink, committed.batch))
+        return 1 + len(batches)
 
 
 class _ParkedAdditions:
@@ -463,6 +475,10 @@ def _after(now: Now, delay_ms: int) -> Instant:
 
 def _identity(known: TransactionStored) -> ProducerIdentity:
     return ProducerIdentity(known.producer_id, known.producer_epoch)
+
+
+def _committed_at(batch: BatchCommitted) -> Timestamp:
+    return batch.committed_at
 
 
 def _stored_bytes(partitions: tuple[TopicPartition, ...]) -> int:

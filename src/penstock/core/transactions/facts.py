@@ -110,7 +110,7 @@ class TransactionImage:
     """The last record of every key, as a compacted log would hold them."""
 
     transactions: dict[str, TransactionStored] = field(default_factory=dict)
-    # By sink, then by batch, the oldest first. Without members: those are in `transactions`.
+    # By sink, then by batch, in the order of the log. Without members: those are in `transactions`.
     batches: dict[str, dict[str, BatchCommitted]] = field(default_factory=dict)
     # How many of `transactions` have not ended.
     open_count: int = 0

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from penstock.core.model import ApiError, ErrorKind, ProducerEpoch, ProducerId
+from penstock.core.model import ApiError, ErrorKind, ProducerEpoch, ProducerId, Timestamp
 from penstock.core.transactions import (
     AddPartitions,
     BatchCommitted,
@@ -18,7 +18,7 @@ from penstock.core.transactions import (
     TransactionOptions,
     TransactionState,
 )
-from tests.unit.core.transactions.transaction_driver import TIMEOUT_MS, Driver, at, producer
+from tests.unit.core.transactions.transaction_driver import TIMEOUT_MS, WALL_START_MS, Driver, at, producer
 
 S = TransactionState
 DONE, DONE_BEFORE = BatchDone(is_repeat=False), BatchDone(is_repeat=True)
@@ -183,6 +183,7 @@ def test_batches_are_remembered_up_to_a_number_and_for_a_time() -> None:
     sink = Sink(TransactionOptions(batches_per_sink_max=2, id_expiration_ms=2 * hour_ms))
     for batch in ("1", "2", "3"):
         sink.commit(batch)
+        sink.pass_ms(1)
 
     assert list(sink.machine.image.batches["sink"]) == ["2", "3"]
     sink.pass_ms(hour_ms)
@@ -199,3 +200,47 @@ def test_a_batch_has_a_limit() -> None:
 
     assert kind(sink.commit("7", *members)) is ErrorKind.INVALID_REQUEST
     assert sink.commit("7", members[0]) == DONE
+
+
+def test_the_oldest_batches_are_forgotten_first_also_after_a_rewrite_of_the_log() -> None:
+    options = TransactionOptions(batches_per_sink_max=3)
+    sink = Sink(options)
+    sink.commit("1")
+    sink.commit("2")
+    copies = sink.machine.snapshot()
+    # While the log is being rewritten: its record stands before the copies.
+    sink.commit("3")
+    rewritten = Sink(options, facts=[sink.log[-1], *copies])
+
+    rewritten.commit("4")
+
+    assert sorted(rewritten.machine.image.batches["sink"]) == ["2", "3", "4"]
+    assert rewritten.commit("3") == DONE_BEFORE
+
+
+def test_batches_of_a_coordinator_whose_clock_is_behind_are_the_latest_nevertheless() -> None:
+    options = TransactionOptions(batches_per_sink_max=2)
+    sink = Sink(options, now_ms=60_000)
+    sink.commit("1")
+    sink.commit("2")
+
+    behind = Sink(options, facts=sink.log)
+    behind.commit("3")
+    behind.commit("4")
+
+    assert list(behind.machine.image.batches["sink"]) == ["3", "4"]
+
+
+def test_many_batches_are_forgotten_a_part_at_a_time() -> None:
+    options = TransactionOptions(id_expiration_ms=1_000, checked_per_turn_max=10)
+    batches = [BatchCommitted(f"sink {at}", "1", (), Timestamp(WALL_START_MS)) for at in range(100)]
+    sink = Sink(options, facts=batches)
+    sink.now_ms += 1_000
+
+    outcome = sink.machine.expire(sink.now)
+    for fact in outcome.facts:
+        sink.machine.apply(fact)
+    sink.pass_ms(0)
+
+    assert 0 < len(outcome.facts) <= 10
+    assert sink.machine.image.batches == {}
