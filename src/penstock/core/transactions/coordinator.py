@@ -482,4 +482,4 @@ def _committed_at(batch: BatchCommitted) -> Timestamp:
 
 
 def _stored_bytes(partitions: tuple[TopicPartition, ...]) -> int:
-    return sum(len(partition.topic) + _PARTITION_BYTES for partition in partitions)
+    return sum(len(partition.topic.encode()) + _PARTITION_BYTES for partition in partitions)

@@ -370,6 +370,13 @@ def test_a_transaction_of_too_many_partitions_is_refused() -> None:
     assert len(driver.stored().partitions) == 11
 
 
+def test_names_count_by_their_bytes() -> None:
+    driver = Driver(TransactionOptions(partition_bytes_max=100))
+    who = driver.begin()
+
+    assert kind(driver.add(who, at("\N{GRINNING FACE}" * 30))) is ErrorKind.INVALID_REQUEST
+
+
 def test_partitions_of_another_kind_of_client_are_noted() -> None:
     driver = Driver()
     who = driver.begin()
