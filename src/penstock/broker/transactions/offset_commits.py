@@ -20,7 +20,7 @@ from penstock.broker.transactions.verification import (
 from penstock.core.groups import Command, CommitTransactionOffsets
 from penstock.core.model import ApiError, ErrorKind
 
-# About what a position takes in memory while its commit waits.
+# About what a position takes in memory while its commit waits, besides its metadata.
 OFFSET_BYTES = 300
 MOVED = ApiError(ErrorKind.NOT_COORDINATOR, "the group has moved; look up its coordinator again")
 
@@ -58,7 +58,7 @@ class TransactionalOffsetCommits:
             partition,
             producer,
             partial(self._turn, partition, command, request),
-            size_bytes=OFFSET_BYTES * (1 + len(command.offsets)),
+            size_bytes=OFFSET_BYTES + sum(OFFSET_BYTES + len(each.metadata) for each in command.offsets),
         )
         if refused is not None:
             command.on_reply(offsets_error(refused, request))

@@ -77,14 +77,16 @@ class Transactions:
         else:
             self.bench.timers.soon(answer)
 
-    def submit(self, offset: int, *, epoch: int = 0, request: TransactionalRequest = NEW) -> list[Reply]:
+    def submit(
+        self, offset: int, *, epoch: int = 0, request: TransactionalRequest = NEW, metadata: str = ""
+    ) -> list[Reply]:
         replies: list[Reply] = []
         command = CommitTransactionOffsets(
             on_reply=replies.append,
             group_id=GROUP,
             producer_id=ProducerId(ALICE),
             producer_epoch=ProducerEpoch(epoch),
-            offsets=(OffsetToCommit(PLACE, Offset(offset), topic_id=READ_ID),),
+            offsets=(OffsetToCommit(PLACE, Offset(offset), metadata=metadata, topic_id=READ_ID),),
         )
         self.commits.commit(command, request)
         return replies
@@ -304,6 +306,18 @@ def test_commits_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     transactions.held.pop()()
     bench.settle()
     assert [isinstance(one[0], CommitResults) for one in replies].count(True) == 3
+
+
+def test_what_commits_carry_counts_while_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = GroupsBench().start()
+    transactions = Transactions(bench)
+    transactions.is_held = True
+    monkeypatch.setattr(verification, "PARKED_BYTES_MAX", 2_000)
+
+    (reply,) = transactions.submit(20, metadata="m" * 2_000)
+
+    assert isinstance(reply, ApiError)
+    assert reply.kind is ErrorKind.COORDINATOR_LOADING
 
 
 def test_a_commit_for_a_group_that_moved_away_and_back_is_not_written() -> None:
