@@ -66,21 +66,23 @@ class DeliveryFuture(Future[Delivery]):
 
     def __init__(self, untaken: dict[int, DeliveryFailed]) -> None:
         super().__init__()
+        # By the failure's own id: this future may be gone, and another one in its place in memory.
         self._untaken = untaken
+        self._failed: DeliveryFailed | None = None
 
     def result(self, timeout: float | None = None) -> Delivery:
         """The delivery; raises what went wrong, which `flush` then does not raise again."""
         try:
             return super().result(timeout)
         finally:
-            self._untaken.pop(id(self), None)
+            self._untaken.pop(id(self._failed), None)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What went wrong, which `flush` then does not raise."""
         try:
             return super().exception(timeout)
         finally:
-            self._untaken.pop(id(self), None)
+            self._untaken.pop(id(self._failed), None)
 
     def report(self, error: Any, message: Any) -> None:
         """Take librdkafka's delivery report."""
@@ -89,7 +91,8 @@ class DeliveryFuture(Future[Delivery]):
             return
         failed = delivery_failed(message.topic(), error)
         # Before the callbacks run: one that looks at the exception has taken it.
-        self._untaken[id(self)] = failed
+        self._failed = failed
+        self._untaken[id(failed)] = failed
         self.set_exception(failed)
 
 
