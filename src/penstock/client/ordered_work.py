@@ -131,6 +131,10 @@ class OrderedWork:
         self._committed.update(offsets)
         return offsets
 
+    def unfinished(self) -> dict[TopicPartition, int]:
+        """The first offset of each partition that is not finished, where there is one."""
+        return {partition: work.offsets[0] for partition, work in self._partitions.items() if work.offsets}
+
     def _drop_cancelled(self) -> None:
         for waiting in self._lanes.values():
             kept = [task for task in waiting if not task.is_cancelled]

@@ -8,6 +8,7 @@ The consumer's thread never handles messages: it polls, so that the member stays
 long a handler takes. When `pending_max` messages are under way for a while it pauses the partitions,
 and resumes them when half are done. When partitions are taken away, messages that were not begun are
 dropped, those that run are waited for, and what is finished is committed before the next owner begins.
+At the end the consumer goes back to what is not finished: whoever reads on with it gets that first.
 
 Left out: more processes than one; a time limit for a handler, which no thread can be held to.
 """
@@ -133,10 +134,7 @@ class WorkerPool:
 
     def drain(self, partitions: list[TopicPartition]) -> None:
         """Finish what runs of partitions that are taken away, and commit it."""
-        with self._changed:
-            self._work.drain(partitions)
-            self._changed.wait_for(lambda: not self._work.running(partitions), self.options.drain_seconds)
-        self._commit(wait=True)
+        self._finish_running(partitions)
         self.discard(partitions)
 
     def discard(self, partitions: list[TopicPartition]) -> None:
@@ -145,6 +143,12 @@ class WorkerPool:
             self._work.discard(partitions)
         for partition in partitions:
             self._paused.pop(partition, None)
+
+    def _finish_running(self, partitions: list[TopicPartition]) -> None:
+        with self._changed:
+            self._work.drain(partitions)
+            self._changed.wait_for(lambda: not self._work.running(partitions), self.options.drain_seconds)
+        self._commit(wait=True)
 
     def _receive(self) -> None:
         """The consumer's thread: hand messages to the workers, and commit what they have finished."""
@@ -207,14 +211,25 @@ class WorkerPool:
     def _drain_and_close(self) -> None:
         self._ending.set()
         try:
-            if self._work.partitions():
-                self.drain(self._work.partitions())
+            self._go_back()
         finally:
             self._join_workers()
             if self._paused:
                 self.consumer.resume(list(self._paused))
             if self._dead_letters is not None:
                 self._dead_letters.close()
+
+    def _go_back(self) -> None:
+        """Commit what is finished, and have the consumer return again what is not."""
+        partitions = self._work.partitions()
+        if not partitions:
+            return
+        self._finish_running(partitions)
+        with self._changed:
+            unfinished = self._work.unfinished()
+        self.discard(partitions)
+        for partition, offset in unfinished.items():
+            self.consumer.seek(partition, offset)
 
     def _start_workers(self) -> None:
         for number in range(self.options.workers):

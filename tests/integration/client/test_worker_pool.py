@@ -135,6 +135,26 @@ def test_without_a_topic_for_dead_letters_a_handler_that_gives_up_ends_it(bootst
     assert committed(bootstrap, topic, 0) == 3
 
 
+def test_what_was_not_finished_comes_again_when_processing_goes_on(bootstrap: str, topic: str) -> None:
+    fill(bootstrap, topic, 20, keys=4, partition=0)
+    handled: list[int] = []
+    is_broken = True
+
+    def handle(message: RawMessage) -> None:
+        if message.offset == 5 and is_broken:
+            raise ValueError("five")
+        handled.append(message.offset)
+
+    with Consumer(settings(bootstrap, topic), topics=topic) as consumer:
+        with pytest.raises(HandlerFailed):
+            consumer.process(handle, retries=0, workers=2, pending_max=8)
+        is_broken = False
+        consumer.process(handle, workers=2, idle_seconds=IDLE)
+
+    assert sorted(set(handled)) == list(range(20))
+    assert committed(bootstrap, topic, 0) == 20
+
+
 def test_partitions_are_paused_while_too_much_is_under_way(bootstrap: str, topic: str) -> None:
     fill(bootstrap, topic, 40, keys=0)
     handled: list[int] = []
