@@ -120,7 +120,7 @@ class Consumer(Generic[K, V]):
         self._hopeless: ClientError | None = None
         self._stopped = threading.Event()
         self._pool: WorkerPool | None = None
-        self._is_closed = False
+        self._is_closing = self._is_closed = False
         self.client: Any = opened(LibrdkafkaConsumer, librdkafka)
         if topics is not None:
             self.subscribe(topics)
@@ -292,16 +292,20 @@ class Consumer(Generic[K, V]):
 
     def close(self) -> None:
         """Commit what was processed and leave the group. What is in hand is not processed: see `commit`."""
-        if self._is_closed:
+        if self._is_closing:
             return
-        self._is_closed = True
+        self._is_closing = True
         self._stopped.set()
         try:
             self._store()
         finally:
-            self._call("close", self.client.close)
-            if self._statistics is not None:
-                self._statistics.close()
+            try:
+                # Takes the partitions away first: `on_revoke` may still commit.
+                self._call("close", self.client.close)
+            finally:
+                self._is_closed = True
+                if self._statistics is not None:
+                    self._statistics.close()
 
     def process(self, handler: Callable[[Message[K, V]], object], **options: Unpack[ProcessSettings]) -> int:
         """Handle messages with several threads, in order per key, until `stop`; returns how many.
@@ -373,7 +377,9 @@ class Consumer(Generic[K, V]):
             if self.must_poll:
                 # A slow program with much at hand is still alive, and hears of rebalances.
                 self._fetch(1, 0.0)
-            return
+            if self._fetched:
+                return
+            # All of it was of partitions that were taken away just now.
         deadline = None if timeout is None else time.perf_counter() + timeout
         while not self._fetched and not self._stopped.is_set():
             if self._hopeless is not None:
@@ -390,10 +396,15 @@ class Consumer(Generic[K, V]):
         first = self._call("poll", self.client.poll, seconds)
         if first is None:
             return True
-        # librdkafka's own batches would wait for the last of them.
-        rest = self._call("poll", self.client.consume, records_max - 1, 0) if records_max > 1 else ()
-        self._fetched.extend(one for one in (first, *rest) if not _is_passed_by(one))
+        # At hand at once: its partition may be taken away while the others are asked for.
+        self._keep_fetched((first,))
+        if records_max > 1:
+            # librdkafka's own batches would wait for the last of them.
+            self._keep_fetched(self._call("poll", self.client.consume, records_max - 1, 0))
         return False
+
+    def _keep_fetched(self, messages: Iterable[Any]) -> None:
+        self._fetched.extend(one for one in messages if not _is_passed_by(one))
 
     def processed(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Messages before these offsets need not come again: the next commit in the background has them."""
@@ -543,7 +554,7 @@ class Consumer(Generic[K, V]):
         ]
 
     def _call(self, what: str, call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        if self._is_closed and what != "close":
+        if self._is_closed:
             raise ClientError(f"{what}: the consumer is closed")
         try:
             return call(*arguments, **keywords)

@@ -114,6 +114,18 @@ def test_without_auto_commit_only_what_is_committed_is_not_read_again(bootstrap:
         assert consumer.committed([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 6}
 
 
+def test_partitions_that_are_taken_away_at_the_end_may_still_be_committed(bootstrap: str, topic: str) -> None:
+    fill(bootstrap, topic, ["a", "b"], partition=0)
+
+    with group_consumer(bootstrap, topic, **{"enable.auto.commit": False}) as consumer:
+        consumer.subscribe(topic, on_revoke=lambda _: consumer.commit())
+        read = [next(consumer), next(consumer)]
+
+    assert values_of(read) == ["a", "b"]
+    with group_consumer(bootstrap, topic) as consumer:
+        assert consumer.committed([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 2}
+
+
 def test_a_consumer_that_commits_by_itself_rewinds_to_what_it_returned_last(
     bootstrap: str, topic: str
 ) -> None:
