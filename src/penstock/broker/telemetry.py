@@ -23,7 +23,7 @@ from penstock.core.metadata.client_metrics import (
     subscriptions,
 )
 from penstock.core.model import MILLISECOND, ApiError, ErrorKind, PenstockError
-from penstock.core.records import CompressionType
+from penstock.core.records import CompressionType, RecordsTooLarge
 from penstock.core.records.compression import decompress
 from penstock.observability import Metrics
 from penstock.runtime import ExecutorKind, Runtime
@@ -31,8 +31,9 @@ from penstock.runtime import ExecutorKind, Runtime
 TELEMETRY_BYTES_MAX = 1 << 20
 # What a push may unpack to.
 UNPACKED_BYTES_MAX = 16 << 20
-# Larger pushes are unpacked in a worker.
+# Larger pushes are unpacked in a worker, and so are small ones that unpack to more than they seem to.
 ON_LOOP_BYTES_MAX = 16 << 10
+ON_LOOP_UNPACKED_BYTES_MAX = 256 << 10
 INSTANCES_MAX = 16_384
 # In the order in which clients should prefer them.
 COMPRESSION_TYPES = (
@@ -144,16 +145,16 @@ class TelemetryService:
             # A worker that is busy or gone is no fault of the client's, but what it sent is lost either way.
             done(self._refuse(ErrorKind.INVALID_RECORD, str(error)))
 
-        work = partial(unpacked_size, push.compression_type, payload)
-        if len(payload) > ON_LOOP_BYTES_MAX:
-            self._runtime.spawn.spawn(work, unpacked, failed, ExecutorKind.WORKER)
-            return
         try:
-            size_bytes = work()
+            size_bytes = _small_size(push)
         except PenstockError as broken:
             failed(broken)
-        else:
+            return
+        if size_bytes is not None:
             unpacked(size_bytes)
+            return
+        work = partial(unpacked_size, push.compression_type, payload, UNPACKED_BYTES_MAX)
+        self._runtime.spawn.spawn(work, unpacked, failed, ExecutorKind.WORKER)
 
     def _problem(self, client: MetricsClient, push: TelemetryPush) -> ApiError | None:
         if client.instance_id == NO_INSTANCE or client.instance_id in RESERVED_INSTANCES:
@@ -210,9 +211,19 @@ class TelemetryService:
         return ApiError(kind, detail)
 
 
-def unpacked_size(compression_type: int, payload: bytes) -> int:
+def unpacked_size(compression_type: int, payload: bytes, limit_bytes: int) -> int:
     """The size of what a client packed; raises what the codec raises."""
-    return len(decompress(CompressionType(compression_type), memoryview(payload), UNPACKED_BYTES_MAX))
+    return len(decompress(CompressionType(compression_type), memoryview(payload), limit_bytes))
+
+
+def _small_size(push: TelemetryPush) -> int | None:
+    """The size of a push that is unpacked at once; None where that would take too long."""
+    if len(push.payload) > ON_LOOP_BYTES_MAX:
+        return None
+    try:
+        return unpacked_size(push.compression_type, push.payload, ON_LOOP_UNPACKED_BYTES_MAX)
+    except RecordsTooLarge:
+        return None
 
 
 def _is_early(now_ns: int, last_ns: int, interval_ms: int, ever: int | None) -> bool:

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from penstock.broker import telemetry
 from penstock.broker.telemetry import TELEMETRY_BYTES_MAX
 from penstock.core.metadata import (
     ConfigChange,
@@ -23,6 +24,8 @@ from penstock.core.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsResponse,
 )
 from penstock.core.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from penstock.core.records import CompressionType
+from penstock.core.records.compression import decompress
 
 if TYPE_CHECKING:
     from tests.unit.server.kafka.handlers.conftest import Client, Stage
@@ -116,6 +119,26 @@ def test_a_large_push_is_unpacked_in_a_worker(stage: "Stage") -> None:
     assert push(client, ask(client).subscription_id, payload, codec=GZIP) == ErrorCode.NONE
 
     assert counts(stage, "java") == (1, 60_000)
+
+
+def test_a_small_push_that_unpacks_to_much_is_unpacked_in_a_worker(
+    stage: "Stage", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[int] = []
+
+    def watched(codec: CompressionType, packed: memoryview, limit_bytes: int) -> bytes:
+        limits.append(limit_bytes)
+        return decompress(codec, packed, limit_bytes)
+
+    monkeypatch.setattr(telemetry, "decompress", watched)
+    client = named_client(stage, "java")
+    payload = gzip.compress(bytes(4 << 20))
+    assert len(payload) < telemetry.ON_LOOP_BYTES_MAX
+
+    assert push(client, ask(client).subscription_id, payload, codec=GZIP) == ErrorCode.NONE
+
+    assert counts(stage, "java") == (1, 4 << 20)
+    assert limits == [telemetry.ON_LOOP_UNPACKED_BYTES_MAX, telemetry.UNPACKED_BYTES_MAX]
 
 
 def test_what_does_not_unpack_is_refused(stage: "Stage") -> None:
