@@ -27,6 +27,8 @@ from penstock.core.model import TopicId
 # How many partitions are looked at between two pauses: one or two milliseconds.
 PARTITIONS_PER_STEP = 2_000
 MEMBERS_PER_STEP = 200
+# A member costs as much as so many partitions.
+MEMBER_WORK = 8
 # A group with very different subscriptions is balanced by moves; most are balanced after two rounds.
 BALANCE_ROUNDS_MAX = 10
 # How many members with equally little are asked for their rack.
@@ -50,8 +52,8 @@ class AssignorInput:
     previous: Mapping[str, PartitionSet] = field(default_factory=dict)
 
     def work(self) -> int:
-        """How much there is to do, in partitions and members."""
-        return len(self.members) + sum([topic.partitions for topic in self.topics.values()])
+        """How much there is to do, in partitions."""
+        return MEMBER_WORK * len(self.members) + sum([topic.partitions for topic in self.topics.values()])
 
 
 TargetAssignment: TypeAlias = dict[str, PartitionSet]

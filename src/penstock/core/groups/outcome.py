@@ -41,7 +41,7 @@ class ConsumerGroupOptions:
     migration: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     # By group id: groups have configuration of their own.
     timeouts: Callable[[str], ConsumerGroupTimeouts] = default_timeouts
-    # A target assignment with more partitions and members than this is computed in several turns.
+    # A target assignment with more to do than this, in partitions, is computed in several turns.
     assigned_per_turn_max: int = 4_000
 
 

@@ -396,3 +396,14 @@ def test_a_large_target_is_computed_over_several_turns_and_members_read_on() -> 
 
     assert [len(member.partitions) for member in members] == [25, 25]
     assert CONSUMER_OPTIONS.consumer.assigned_per_turn_max > 100
+
+
+def test_a_target_for_many_members_is_computed_over_several_turns_though_partitions_are_few() -> None:
+    driver = ConsumerDriver()
+    joined = CONSUMER_OPTIONS.consumer.assigned_per_turn_max // 8
+    for number in range(joined):
+        driver.beat(f"m{number}", 0)
+
+    assert driver.described().state is GroupState.ASSIGNING
+    driver.advance(0)
+    assert driver.described().state is GroupState.RECONCILING
