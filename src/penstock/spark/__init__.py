@@ -22,6 +22,7 @@ over the wire and in no other way: everything works against any Kafka broker. Wh
 travels with it as a small value; what decides whether a batch counts is one commit made by the
 driver, keyed by query and batch, so that a batch may be tried as often as machines fail.
 
-Left out: transactions into topics. What is written to a table is there exactly once; what is
-written to a topic is there at least once, with a natural key that identifies repeats.
+What is written to a table is there exactly once, and so is what is written to a topic of a broker
+that has batch commit (`sink`). With any other broker it is there at least once, with a natural key
+that identifies repeats.
 """

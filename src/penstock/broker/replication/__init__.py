@@ -33,7 +33,8 @@
 The rules for the high watermark and the ISR are in `core.replica.isr`; partitions and their roles
 belong to `broker.partitions`.
 
-Left out: fetching from followers; compression between nodes; more than one link per pair of nodes.
+Left out: replicas that follow another follower; compression between nodes; more than one link per pair
+of nodes.
 """
 
 from penstock.broker.replication.options import ReplicationMetrics, ReplicationOptions, Submit
