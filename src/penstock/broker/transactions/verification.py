@@ -39,6 +39,9 @@ FENCED = ApiError(ErrorKind.PRODUCER_FENCED)
 BUSY = ApiError(
     ErrorKind.NOT_ENOUGH_REPLICAS, "too many batches wait for transaction coordinators; try again"
 )
+UNDECIDED = ApiError(
+    ErrorKind.NOT_ENOUGH_REPLICAS, "a later epoch of the producer is being verified; try again"
+)
 # Errors of the way to the coordinator. Producers of all versions try again after NOT_ENOUGH_REPLICAS.
 RETRIABLE = (
     ErrorKind.COORDINATOR_LOADING,
@@ -111,6 +114,10 @@ class GuardState(enum.Enum):
     DROPPED = enum.auto()
 
 
+# What a later epoch is to the batches of those before: anybody can name one, the coordinator must know of it.
+_LATER = {GuardState.VERIFIED: FENCED, GuardState.ASKING: UNDECIDED}
+
+
 class TransactionGuard:
     """The verification of one producer's next transaction in one partition."""
 
@@ -144,7 +151,7 @@ class TransactionVerification:
     def admits_now(self, partition: LeaderPartition, producer_id: int, producer_epoch: int) -> bool:
         """Whether, besides, no earlier batches of the producer wait for the coordinator's answer."""
         guard = self._guard(partition, producer_id)
-        if guard is not None and guard.turns:
+        if guard is not None and guard.turns and guard.epoch == producer_epoch:
             return False
         return self.admits(partition, producer_id, producer_epoch)
 
@@ -185,9 +192,9 @@ class TransactionVerification:
             return BUSY
         guards = self._guards_of(partition)
         guard = guards.get(producer.producer_id)
-        if guard is not None and guard.epoch > producer.producer_epoch:
-            return FENCED
-        if guard is None or guard.epoch < producer.producer_epoch:
+        if guard is not None and guard.epoch > producer.producer_epoch and guard.state in _LATER:
+            return _LATER[guard.state]
+        if guard is None or guard.epoch != producer.producer_epoch:
             if guard is not None:
                 guard.state = GuardState.DROPPED
             elif len(guards) >= GUARDS_MAX:

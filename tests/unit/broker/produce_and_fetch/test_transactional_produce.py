@@ -11,7 +11,7 @@ from penstock.broker.produce import AppendResult, PendingAppend, ProduceService
 from penstock.broker.transactions.late_transactions import LateTransactionMetrics, LateTransactions
 from penstock.broker.transactions.markers import MarkerResults, MarkerWriter, TransactionMarker
 from penstock.broker.transactions.verification import TransactionalRequest, TransactionVerification
-from penstock.core.model import SECOND, ApiError, ErrorKind, TopicPartition
+from penstock.core.model import SECOND, ApiError, ErrorKind, StorageError, TopicPartition
 from penstock.core.records import Record, write_batch
 from tests.support.recorded_events import recorded_events
 from tests.unit.broker.produce_and_fetch.conftest import Bench
@@ -342,6 +342,53 @@ def test_a_coordinators_error_is_one_that_the_producers_version_understands(
 
     assert kinds(results) == [seen]
     assert orders.log.end == 0
+
+
+def test_an_epoch_that_the_coordinator_does_not_know_fences_nobody(leader: Leader) -> None:
+    orders = leader.bench.topic()
+    forged = leader.send(orders, 0, epoch=9)
+    while_asking = leader.send(orders, 0, epoch=1)
+    leader.coordinator.questions.pop().answer(ErrorKind.PRODUCER_FENCED)
+    leader.bench.run()
+
+    results = leader.send(orders, 0, epoch=1)
+    leader.coordinator.questions.pop().answer()
+    leader.bench.run()
+
+    assert kinds(forged) == [ErrorKind.PRODUCER_FENCED]
+    # Who tries again finds out.
+    assert kinds(while_asking) == [ErrorKind.NOT_ENOUGH_REPLICAS]
+    assert kinds(results) == [0]
+
+
+def test_an_open_transaction_goes_on_while_another_epoch_is_verified(leader: Leader) -> None:
+    orders = leader.bench.topic()
+    begin(leader, orders)
+
+    forged = leader.send(orders, 0, epoch=9)
+
+    assert kinds(leader.send(orders, 1)) == [1]
+    leader.coordinator.questions.pop().answer(ErrorKind.PRODUCER_FENCED)
+    leader.bench.run()
+    assert kinds(forged) == [ErrorKind.PRODUCER_FENCED]
+    assert kinds(leader.send(orders, 2)) == [2]
+
+
+def test_an_epoch_that_the_coordinator_has_confirmed_fences_those_before(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = leader.bench.topic()
+    leader.send(orders, 0, epoch=9)
+    with monkeypatch.context() as patched:
+        patched.setattr(LeaderPartition, "append", _full)
+        leader.coordinator.questions.pop().answer()
+        leader.bench.run()
+
+    assert kinds(leader.send(orders, 0, epoch=1)) == [ErrorKind.PRODUCER_FENCED]
+
+
+def _full(*_: object) -> None:
+    raise StorageError("no space left")
 
 
 def test_a_transactional_batch_needs_a_transactional_id_and_an_open_transaction_takes_no_other(
