@@ -4,7 +4,7 @@ from functools import partial
 
 from penstock.core.model import ApiError, ErrorKind, ProducerEpoch, ProducerId
 from penstock.core.protocol.messages.batch_commit import BatchCommitRequest, BatchCommitResponse
-from penstock.core.transactions import BatchDone, BatchMember
+from penstock.core.transactions import SINK_SEPARATOR, BatchDone, BatchMember
 from penstock.security import AclOperation
 from penstock.server.kafka.errors import message_of, transaction_code
 from penstock.server.kafka.request import Request
@@ -14,9 +14,11 @@ from penstock.server.kafka.router import routes
 
 @routes.handles(BatchCommitRequest)
 def batch_commit(request: BatchCommitRequest, call: Request) -> None:
-    for transaction in request.transactions:
-        if not may_use_id(call, AclOperation.WRITE, transaction.transactional_id):
-            detail = f"{transaction.transactional_id}: not authorized"
+    # A batch without transactions takes its key as well: whoever may use ids of the sink may do that.
+    ids = [transaction.transactional_id for transaction in request.transactions]
+    for each in ids or [request.sink + SINK_SEPARATOR]:
+        if not may_use_id(call, AclOperation.WRITE, each):
+            detail = f"{each}: not authorized"
             _answer(call, ApiError(ErrorKind.TRANSACTIONAL_ID_NOT_AUTHORIZED, detail))
             return
     members = [

@@ -358,3 +358,13 @@ def test_transactions_are_listed_by_a_pattern_for_the_whole_id(transactions: Tra
     assert listed_by(transactions, "pay") == (0, [])
     assert listed_by(transactions, "") == (0, [ID])
     assert listed_by(transactions, "(") == (ErrorCode.INVALID_REGULAR_EXPRESSION, [])
+
+
+def test_whoever_may_not_use_the_ids_of_a_sink_cannot_take_its_batches(transactions: Transactions) -> None:
+    transactions.stage.authorizer.denied = {(AclOperation.WRITE, "sink#")}
+
+    answer = commit_batch(transactions, "7")
+    transactions.stage.authorizer.denied = set()
+
+    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert not commit_batch(transactions, "7").is_repeat
