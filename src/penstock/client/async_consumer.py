@@ -205,8 +205,10 @@ class AsyncConsumer(Generic[K, V]):
     async def close(self) -> None:
         """Commit what was processed and leave the group."""
         self._consumer.stop()
-        await self._run(self._consumer.close)
-        self._thread.shutdown(wait=False)
+        try:
+            await self._run(self._consumer.close)
+        finally:
+            self._thread.shutdown(wait=False)
 
     def uncommitted(self) -> dict[TopicPartition, int]:
         """As `positions`, for a transaction."""

@@ -309,8 +309,10 @@ class AsyncTransaction(Generic[K, V]):
     async def abort(self) -> None:
         """Abort. The consumers read again what the transaction would have committed."""
         self._is_open = False
-        await self._rewind()
-        await asyncio.to_thread(finish, "aborting", self._core.client.abort_transaction, self._timeout)
+        try:
+            await self._rewind()
+        finally:
+            await asyncio.to_thread(finish, "aborting", self._core.client.abort_transaction, self._timeout)
         self._producer.forget_failures()
 
     async def _rewind(self) -> None:

@@ -147,8 +147,11 @@ class Transaction(Generic[K, V]):
     def abort(self) -> None:
         """Abort. The consumers read again what the transaction would have committed."""
         self._is_open = False
-        self._rewind()
-        finish("aborting", self._producer.client.abort_transaction, self._timeout)
+        try:
+            self._rewind()
+        finally:
+            # Whatever became of the consumers: readers would wait for the transaction until it times out.
+            finish("aborting", self._producer.client.abort_transaction, self._timeout)
         # Its records were given up on purpose.
         self._producer.forget_failures()
 

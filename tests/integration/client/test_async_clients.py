@@ -1,6 +1,7 @@
 """AsyncProducer and AsyncConsumer against a broker."""
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -89,6 +90,30 @@ def test_a_wait_that_is_cancelled_loses_no_message(bootstrap: str, topic: str) -
 
             assert first is not None
             assert sorted(message.value or b"" for message in rest if message) == [b"0", b"1", b"2"]
+
+    asyncio.run(scenario())
+
+
+def test_a_consumer_that_cannot_save_at_the_end_leaves_no_thread(bootstrap: str, topic: str) -> None:
+    class FullDisk:
+        is_transactional = False
+
+        def load(self, _partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+            return {}
+
+        def save(self, _offsets: Mapping[TopicPartition, int]) -> None:
+            raise OSError("no space left")
+
+    async def scenario() -> None:
+        await fill(bootstrap, topic, 1)
+        with pytest.raises(OSError, match="no space left"):
+            async with AsyncConsumer(
+                settings(bootstrap, topic), topics=topic, offset_store=FullDisk()
+            ) as consumer:
+                assert await consumer.poll(SECONDS) is not None
+        for thread in consumer._thread._threads:
+            thread.join(SECONDS)
+            assert not thread.is_alive()
 
     asyncio.run(scenario())
 

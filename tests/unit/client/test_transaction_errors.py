@@ -1,5 +1,8 @@
 """What librdkafka says about a transaction, and what a program is told."""
 
+from collections.abc import Mapping
+from typing import Any, cast
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -12,7 +15,8 @@ from penstock.client.errors import (
     TransactionAborted,
     failure,
 )
-from penstock.client.transaction import finish
+from penstock.client.message import TopicPartition
+from penstock.client.transaction import Transaction, finish
 
 
 class Scripted:
@@ -88,3 +92,52 @@ def test_waits_grow_up_to_a_limit_and_differ() -> None:
     for wait, middle in zip(waits, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0], strict=True):
         assert middle * 0.8 <= wait <= middle * 1.2
     assert len(set(waits)) > 1
+
+
+class Librdkafka:
+    """Says what became of a transaction."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def begin_transaction(self) -> None:
+        self.calls.append("begin")
+
+    def abort_transaction(self, _seconds: float) -> None:
+        self.calls.append("abort")
+
+
+class TransactionalProducer:
+    """A producer, as a transaction sees it."""
+
+    def __init__(self) -> None:
+        self.client = Librdkafka()
+
+    def forget_failures(self) -> None:
+        pass
+
+
+class LostConsumer:
+    """A consumer that cannot go back."""
+
+    def uncommitted(self) -> dict[TopicPartition, int]:
+        return {}
+
+    def group_metadata(self) -> None:
+        return None
+
+    def committed_elsewhere(self, offsets: Mapping[TopicPartition, int]) -> None:
+        pass
+
+    def rewind(self) -> None:
+        raise RequestFailed("seek: the partition is gone", "_STATE")
+
+
+def test_a_transaction_is_aborted_though_its_consumer_cannot_go_back() -> None:
+    producer = TransactionalProducer()
+    transaction = Transaction(cast("Any", producer), LostConsumer(), 1.0)
+
+    with pytest.raises(RequestFailed, match="the partition is gone"), transaction:
+        raise ZeroDivisionError
+
+    assert producer.client.calls == ["begin", "abort"]
