@@ -70,8 +70,9 @@ class TransactionOptions:
     checked_per_turn_max: int = 1_000
     # A record holds all partitions of a transaction, and must fit into a batch.
     partition_bytes_max: int = 800_000
-    # A batch's record lists its members, and must fit, too.
+    # A batch's record lists its members, and must fit, too; the loop must not wait long for them.
     batch_bytes_max: int = 800_000
+    batch_members_max: int = 2_000
     # Committed batches are remembered for so many of a sink, and as long as unused ids.
     batches_per_sink_max: int = 1_000
     # The next transaction's first partitions wait so long for the last markers of the one before.
@@ -307,6 +308,10 @@ class TransactionCoordinator:
         if command.batch in self._image.batches.get(command.sink, {}):
             outcome.reply(command.on_reply, BatchDone(is_repeat=True))
             return
+        if len(command.members) > self._options.batch_members_max:
+            detail = f"a batch has up to {self._options.batch_members_max:,} transactions"
+            outcome.reply(command.on_reply, ApiError(ErrorKind.INVALID_REQUEST, detail))
+            return
         error = problem_with_batch(self._image, command, self._options.batch_bytes_max)
         if error is not None:
             outcome.reply(command.on_reply, error)
@@ -320,7 +325,7 @@ class TransactionCoordinator:
             outcome.events.append(MarkersDue(member.transactional_id))
         too_many = max(0, len(known) + 1 - self._options.batches_per_sink_max)
         for oldest in heapq.nsmallest(too_many, known.values(), key=_committed_at):
-            outcome.facts.append(BatchForgotten(command.sink, oldest.batch))
+            self._forget_batch(oldest, outcome)
         outcome.reply(command.on_reply, BatchDone(is_repeat=False))
 
     def _complete(self, command: CompleteTransaction, outcome: TransactionOutcome) -> None:
@@ -387,8 +392,16 @@ class TransactionCoordinator:
         until = outcome.now.wall - self._options.id_expiration_ms
         for committed in batches.values():
             if committed.committed_at <= until:
-                outcome.facts.append(BatchForgotten(sink, committed.batch))
+                self._forget_batch(committed, outcome)
         return 1 + len(batches)
+
+    def _forget_batch(self, committed: BatchCommitted, outcome: TransactionOutcome) -> None:
+        """Forget the key; transactions whose markers are still on their way get records of their own."""
+        for transactional_id, sink in self._image.unstored.items():
+            known = self._image.transactions[transactional_id]
+            if sink == committed.sink and known.updated_at == committed.committed_at:
+                outcome.facts.append(known)
+        outcome.facts.append(BatchForgotten(committed.sink, committed.batch))
 
 
 class _ParkedAdditions:

@@ -114,6 +114,8 @@ class TransactionImage:
     batches: dict[str, dict[str, BatchCommitted]] = field(default_factory=dict)
     # How many of `transactions` have not ended.
     open_count: int = 0
+    # Prepared ones that only the record of their batch says that of, with the batch's sink.
+    unstored: dict[str, str] = field(default_factory=dict, compare=False)
 
     def apply(self, fact: Fact) -> None:
         """Total: any fact may follow any other, a tombstone of nothing included."""
@@ -122,7 +124,9 @@ class TransactionImage:
                 before = self.transactions.get(fact.transactional_id)
                 self.open_count += fact.state.is_open - (before is not None and before.state.is_open)
                 self.transactions[fact.transactional_id] = fact
+                self.unstored.pop(fact.transactional_id, None)
             case TransactionForgotten():
+                self.unstored.pop(fact.transactional_id, None)
                 gone = self.transactions.pop(fact.transactional_id, None)
                 self.open_count -= gone is not None and gone.state.is_open
             case BatchCommitted():
@@ -141,6 +145,7 @@ class TransactionImage:
             known = self.transactions.get(member.transactional_id)
             # A record that is read again may meet later transactions of its members, of higher epochs.
             if known is not None and is_open_member(known, member):
+                self.unstored[member.transactional_id] = fact.sink
                 self.transactions[member.transactional_id] = replace(
                     known,
                     state=TransactionState.PREPARE_COMMIT,

@@ -201,6 +201,28 @@ def test_a_batch_has_a_limit() -> None:
     assert kind(sink.commit("7", *members)) is ErrorKind.INVALID_REQUEST
     assert sink.commit("7", members[0]) == DONE
 
+    few = Sink(TransactionOptions(batch_members_max=1))
+    members = [few.write(task) for task in range(2)]
+    assert kind(few.commit("7", *members)) is ErrorKind.INVALID_REQUEST
+    assert few.commit("7", members[0]) == DONE
+
+
+def test_a_batch_that_is_forgotten_while_its_markers_are_on_their_way_stays_committed() -> None:
+    options = TransactionOptions(batches_per_sink_max=1)
+    sink = Sink(options)
+    sink.commit("1", sink.write(0), sink.write(1))
+    known = sink.machine.image.transactions["sink#1"]
+    done = producer(known.producer_id, known.producer_epoch)
+    sink.ask(CompleteTransaction, transactional_id="sink#1", producer=done)
+    sink.commit("2")
+
+    # As a compacted log has it: nothing is left of the batch.
+    kept = [fact for fact in sink.log if not (isinstance(fact, BatchCommitted) and fact.batch == "1")]
+    successor = Sink(options, facts=kept)
+
+    assert successor.states() == [S.PREPARE_COMMIT, S.COMPLETE_COMMIT]
+    assert successor.events == [MarkersDue("sink#0")]
+
 
 def test_the_oldest_batches_are_forgotten_first_also_after_a_rewrite_of_the_log() -> None:
     options = TransactionOptions(batches_per_sink_max=3)
