@@ -69,10 +69,12 @@ def versions_known_to(oracle_name: str, api: Api) -> set[int]:
     return set() if api.name in KAFKA_PYTHON_LACKS else set(api.versions)
 
 
+# Those of Penstock alone are far above all of Kafka's.
+KAFKA_APIS = [api for api in APIS.values() if api.key < 1_000]
 CASES = [
     pytest.param(oracle, api, kind, id=f"{oracle}-{api.name}{kind}")
     for oracle in ORACLES
-    for api in APIS.values()
+    for api in KAFKA_APIS
     for kind in KINDS
     if versions_known_to(oracle, api)
 ]
@@ -110,7 +112,7 @@ def reads_as_version_0(oracle_name: str, ours: Message) -> bool:
 def test_no_version_that_an_oracle_knows_goes_unchecked(oracle_name: str) -> None:
     oracle = ORACLES[oracle_name]
 
-    for api in APIS.values():
+    for api in KAFKA_APIS:
         for kind in KINDS:
             known = oracle.versions(api, kind)
 

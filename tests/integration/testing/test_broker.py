@@ -138,9 +138,12 @@ def test_a_node_that_cannot_start_says_why_and_leaves_nothing_behind(tmp_path: P
 
 
 def test_a_node_that_died_is_an_error_at_the_end_of_the_test(tmp_path: Path) -> None:
-    failed = pytest.raises(NodeFailed, match="ended")
+    def nodes() -> set[int]:
+        return {pid for server in _children() for pid in _children(server)}
+
+    before, failed = nodes(), pytest.raises(NodeFailed, match="ended")
     with failed, broker(in_process=False, directory=str(tmp_path)):
-        (node,) = (pid for server in _children() for pid in _children(server))
+        (node,) = nodes() - before
         os.kill(node, signal.SIGKILL)
         _await(lambda: not Path(f"/proc/{node}").exists())
 
