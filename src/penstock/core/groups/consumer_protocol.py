@@ -20,6 +20,7 @@ Left out: topics that a pattern matches and the member may not see are assigned 
 them is refused.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, assert_never
 
@@ -58,10 +59,11 @@ from penstock.core.groups.consumer_group import (
 from penstock.core.groups.facts import GroupImage
 from penstock.core.groups.outcome import GroupOutcome, MemberRemoved, RebalanceCompleted, RebalanceStarted
 from penstock.core.groups.partition_sets import NO_PARTITIONS, PartitionSet, is_subset
-from penstock.core.groups.topic_patterns import InvalidPattern, TopicPattern
+from penstock.core.groups.topic_patterns import InvalidPattern, PatternSteps, TopicPattern
 from penstock.core.model import ApiError, ErrorKind, Instant, TopicId
 
 PATTERNS_KEPT_MAX = 100
+PATTERNS_PER_TURN_MAX = 10
 STORED_TOPICS_CHARS_MAX = 200_000
 
 
@@ -272,13 +274,19 @@ class ConsumerGroups:
         for pattern in group.patterns_in_use():
             if all_of_them or group.lacks(pattern):
                 names = self._topics.names() if names is None else names
-                group.searches[pattern] = self._pattern(pattern).search(names)
+                group.searches[pattern] = self._search(pattern, names)
         if names is not None:
             self._go_on_searching(group, outcome)
 
+    def _search(self, pattern: str, names: Sequence[str]) -> PatternSteps:
+        # Compiled when it begins: that may take longer than the search.
+        return (yield from self._pattern(pattern).search(names))
+
     def _go_on_searching(self, group: ConsumerGroup, outcome: GroupOutcome) -> None:
-        """One step; with few topics, that is all of them."""
-        in_use = group.patterns_in_use()
+        """One step; with few topics and patterns, that is all of them."""
+        in_use = dict.fromkeys(group.patterns_in_use())
+        changed: list[str] = []
+        ended_searches = 0
         for pattern, steps in list(group.searches.items()):
             if pattern not in in_use:
                 del group.searches[pattern]
@@ -287,23 +295,28 @@ class ConsumerGroups:
                 next(steps)
             except StopIteration as ended:
                 del group.searches[pattern]
-                self._take_pattern(group, pattern, ended.value, outcome)
-                continue
-            outcome.wake(group.group_id, 0)
-            return
+                if group.patterns.get(pattern) != ended.value:
+                    changed.append(pattern)
+                    self._take_pattern(group, pattern, ended.value, outcome)
+                ended_searches += 1
+                if ended_searches < PATTERNS_PER_TURN_MAX:
+                    continue
+            if group.searches:
+                outcome.wake(group.group_id, 0)
+            break
+        if changed:
+            # Once for all of them: it looks at every member's topics.
+            self._raise_epoch(group, outcome, f"pattern {changed[0]} matches other topics")
 
     def _take_pattern(
         self, group: ConsumerGroup, pattern: str, topics: tuple[str, ...], outcome: GroupOutcome
     ) -> None:
-        if group.patterns.get(pattern) == topics:
-            return
         group.patterns[pattern] = topics
         # What would not fit into a record is not stored: after a failover the search is repeated anyway.
         if sum(map(len, topics)) <= STORED_TOPICS_CHARS_MAX:
             outcome.facts.append(PatternResolved(group.group_id, pattern, topics, outcome.now.wall))
         elif (known := self._image.consumers.get(group.group_id)) is not None and pattern in known.patterns:
             outcome.facts.append(PatternDeleted(group.group_id, pattern))
-        self._raise_epoch(group, outcome, f"pattern {pattern} matches other topics")
 
     def _compute(self, group: ConsumerGroup, outcome: GroupOutcome) -> None:
         """Compute the target for the group's epoch, at once or over several turns."""

@@ -6,6 +6,7 @@ from penstock.core.groups import PatternDeleted, PatternResolved
 from penstock.core.groups.topic_patterns import WORK_PER_STEP, InvalidPattern, TopicPattern
 from penstock.core.model import ErrorKind
 from tests.unit.core.groups.consumer_driver import ConsumerDriver, Member, Topics
+from tests.unit.core.groups.group_driver import GROUP
 
 
 def names_of(member: Member) -> set[str]:
@@ -70,6 +71,23 @@ def test_a_topic_that_is_created_later_is_found_by_the_pattern() -> None:
     driver.reconcile(member)
 
     assert names_of(member) == {"orders-1", "orders-2"}
+
+
+def test_many_patterns_are_searched_for_over_several_turns_and_raise_the_epoch_once_in_each() -> None:
+    driver = ConsumerDriver(topics=Topics(orders=1))
+    for number in range(25):
+        driver.beat(f"m{number}", 0, topics=None, pattern=f"o.*|x{number}")
+        driver.advance(0)
+    before = driver.described()
+
+    driver.change_topic("offers", 25)
+    driver.beat("m0", before.members[0].epoch)
+    assert driver.described().epoch == before.epoch + 1
+    driver.advance(0)
+
+    found = [pattern.topics for pattern in driver.coordinator.image.consumers[GROUP].patterns.values()]
+    assert found == [("offers", "orders")] * 25
+    assert driver.described().epoch == before.epoch + 3
 
 
 def test_names_and_a_pattern_add_up() -> None:
