@@ -53,7 +53,12 @@ class AssignorInput:
 
     def work(self) -> int:
         """How much there is to do, in partitions."""
-        return MEMBER_WORK * len(self.members) + sum([topic.partitions for topic in self.topics.values()])
+        work = MEMBER_WORK * len(self.members) + sum([topic.partitions for topic in self.topics.values()])
+        subscriptions = [member.topics for member in self.members.values()]
+        if all(topics is subscriptions[0] or topics == subscriptions[0] for topics in subscriptions):
+            return work
+        # Where they differ, every topic is looked at with each of its readers.
+        return work + sum(map(len, subscriptions))
 
 
 TargetAssignment: TypeAlias = dict[str, PartitionSet]
@@ -71,7 +76,7 @@ def uniform(given: AssignorInput) -> AssignorSteps:
 
 def range_(given: AssignorInput) -> AssignorSteps:
     """Give each member neighbouring partitions, alike in topics that are read together."""
-    subscribers = _subscribers(given)
+    subscribers = yield from _subscribers(given)
     found: dict[str, dict[TopicId, frozenset[int]]] = {member_id: {} for member_id in given.members}
     orders: dict[tuple[int, tuple[str, ...]], list[str]] = {}
     for topic in sorted(given.topics.values(), key=lambda each: each.name):
@@ -104,12 +109,18 @@ def run(steps: AssignorSteps) -> TargetAssignment:
             return target
 
 
-def _subscribers(given: AssignorInput) -> dict[TopicId, list[str]]:
+def _subscribers(given: AssignorInput) -> Generator[None, None, dict[TopicId, list[str]]]:
     """The members that read each topic, sorted."""
     subscribers: dict[TopicId, list[str]] = {}
+    looked_at = 0
     for member_id in sorted(given.members):
-        for topic_id in given.members[member_id].topics:
+        topics = given.members[member_id].topics
+        for topic_id in topics:
             subscribers.setdefault(topic_id, []).append(member_id)
+        looked_at += len(topics)
+        if looked_at > PARTITIONS_PER_STEP:
+            looked_at = 0
+            yield
     return subscribers
 
 
@@ -235,7 +246,7 @@ def _near_member(
 
 def _uniform_mixed(given: AssignorInput) -> AssignorSteps:
     """Members subscribe to different topics: give to whoever has least, then move what is uneven."""
-    subscribers = _subscribers(given)
+    subscribers = yield from _subscribers(given)
     # Topics with few readers first: their partitions have the least choice.
     topics = sorted(
         [topic for topic in given.topics.values() if topic.id in subscribers],

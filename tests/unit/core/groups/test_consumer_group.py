@@ -407,3 +407,19 @@ def test_a_target_for_many_members_is_computed_over_several_turns_though_partiti
     assert driver.described().state is GroupState.ASSIGNING
     driver.advance(0)
     assert driver.described().state is GroupState.RECONCILING
+
+
+def test_a_target_for_many_different_subscriptions_is_computed_over_several_turns() -> None:
+    topics = Topics(**{f"t{number}": 1 for number in range(100)})
+    names = tuple(topics.topics)
+    driver = ConsumerDriver(topics=topics)
+    members = [driver.member(f"m{number}", topics=names[number:]) for number in range(50)]
+
+    assert driver.described().state is GroupState.ASSIGNING
+    for _ in range(4):
+        driver.advance(HEARTBEAT_MS)
+        for member in members:
+            member.beat()
+
+    assert driver.described().state is GroupState.STABLE
+    assert sorted(name for member in members for name, _ in member.partitions) == sorted(names)
