@@ -451,6 +451,10 @@ def _rejoin_static(
     if old.epoch != LEAVE_STATIC_EPOCH and old.stored.classic is None:
         detail = f"{old.stored.member_id} has not left: instance id {command.instance_id} is taken"
         return ApiError(ErrorKind.UNRELEASED_INSTANCE, detail)
+    if command.member_id != old.stored.member_id and command.member_id in group.members:
+        # It would take that member's place as well, and nobody would give up what it has.
+        detail = f"{command.member_id} is a member without the instance id {command.instance_id}"
+        return ApiError(ErrorKind.INVALID_REQUEST, detail)
     return replace_member(group, old, command.member_id, outcome)
 
 

@@ -120,3 +120,18 @@ def test_a_static_member_that_comes_back_while_a_target_is_computed_is_in_it() -
         other.beat()
 
     assert sorted(back.partitions + other.partitions) == [("t", index) for index in range(4)]
+
+
+def test_a_static_member_cannot_come_back_under_the_id_of_another_member() -> None:
+    driver = ConsumerDriver()
+    static, other = driver.member("a", instance_id="i"), driver.member("b")
+    driver.reconcile(static, other)
+    static.leave(-2)
+
+    assert driver.refused("b", 0, instance_id="i") is ErrorKind.INVALID_REQUEST
+
+    last = driver.member("c")
+    for _ in range(3 * SESSION_MS // HEARTBEAT_MS):
+        driver.advance(HEARTBEAT_MS)
+        last.beat()
+    assert last.partitions == [("t", index) for index in range(4)]
