@@ -200,7 +200,7 @@ class GroupCoordinator:
         if command.epoch == JOIN_EPOCH and command.group_id not in self._image.consumers:
             classic = self._classic.find(command.group_id)
         if classic is not None and self._consumers.problem(command, outcome) is None:
-            reason = self._migration.upgrade(classic, outcome)
+            reason = self._migration.upgrade(classic, command.instance_id, outcome)
             if reason is not None:
                 outcome.refuse(command.on_reply, ErrorKind.UNKNOWN_GROUP, reason)
                 return

@@ -49,8 +49,8 @@ class GroupMigration:
         self._consumers = consumers
         self._topics = topics
 
-    def upgrade(self, classic: ClassicGroup, outcome: GroupOutcome) -> str | None:
-        """Make a classic group a consumer group; returns why that cannot be."""
+    def upgrade(self, classic: ClassicGroup, instance_id: str | None, outcome: GroupOutcome) -> str | None:
+        """Make a classic group a consumer group for a member that joins; returns why that cannot be."""
         options = outcome.options.consumer
         if classic.is_empty:
             self._forget_classic(classic, outcome)
@@ -59,8 +59,9 @@ class GroupMigration:
             return f"group {classic.group_id} is a classic group with members, and may not be upgraded"
         if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return f"group {classic.group_id} is of type {classic.protocol_type}, not of consumers"
-        if len(classic.members) > options.members_max:
-            return f"group {classic.group_id} has more than {options.members_max} members"
+        # With the one that joins, unless it takes the place of a static member.
+        if len(classic.members) + (instance_id not in classic.instances) > options.members_max:
+            return f"group {classic.group_id} would have more than {options.members_max} members"
         group = self._consumer_group_of(classic)
         if group is None:
             return f"group {classic.group_id} has members whose subscription cannot be read"

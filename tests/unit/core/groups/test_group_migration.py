@@ -387,3 +387,24 @@ def test_nobody_else_commits_for_a_member() -> None:
     )
 
     assert kind_of(reply) is ErrorKind.STALE_MEMBER_EPOCH
+
+
+def test_a_full_classic_group_stays_what_it_is() -> None:
+    consumer = ConsumerGroupOptions(timeouts=timeouts, members_max=1)
+    driver = ConsumerDriver(GroupOptions(initial_rebalance_delay_ms=0, consumer=consumer))
+    classic = classic_group(driver)
+
+    assert driver.refused("new", 0) is ErrorKind.UNKNOWN_GROUP
+
+    assert type_of_group(driver) is GroupType.CLASSIC
+    assert classic.heartbeat() is None
+
+
+def test_a_static_member_of_a_full_classic_group_may_change_the_protocol() -> None:
+    consumer = ConsumerGroupOptions(timeouts=timeouts, members_max=1)
+    driver = ConsumerDriver(GroupOptions(initial_rebalance_delay_ms=0, consumer=consumer))
+    classic_group(driver, instance_id="i")
+
+    driver.member("new", instance_id="i")
+
+    assert type_of_group(driver) is GroupType.CONSUMER
