@@ -957,7 +957,7 @@ FAULTS = [
         nothing,
         FIVE_CONTROLLERS_COME_AND_GO,
         100,
-        hint=27,
+        hint=106,
         make=with_raft(planted.CommitsEarlierTermsByCounting),
         name="entries of old terms are committed by counting",
     ),
