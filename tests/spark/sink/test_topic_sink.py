@@ -85,8 +85,6 @@ def test_a_stream_from_one_topic_into_another_goes_on_where_it_stopped(
         (["id"], {}, "there is no column value; there is no column topic"),
         (["cast(id as string) value"], {}, "set the option topic or add the column"),
         (["id value"], {"topic": "t"}, "column value is int64, not string or binary"),
-        (["cast(id as string) value"], {"topic": "t", "delivery": "exactly-once"}, "has no batch commit"),
-        (["cast(id as string) value"], {"topic": "t", "kafka.acks": "1"}, "option kafka.acks"),
         (["cast(id as string) value"], {"topic": "no such/name"}, "topic no such/name at .*nvalid topic"),
         (["cast(id as string) value", "cast(null as string) topic"], {}, "a row has no topic"),
     ],
