@@ -947,7 +947,7 @@ FAULTS = [
     PlantedFault(fetch_sessions_keep_old_positions, LEADERS_FALL, 10),
     PlantedFault(brokers_answer_without_a_lease, LEADERS_STAND_STILL, 10),
     PlantedFault(the_lease_is_longer_than_the_session, LEADERS_STAND_STILL, 10),
-    PlantedFault(leases_are_ended_by_a_timer, LEADERS_STAND_STILL, 92, hint=23),
+    PlantedFault(leases_are_ended_by_a_timer, LEADERS_STAND_STILL, 92, hint=39),
     PlantedFault(fetches_ignore_the_lease, LEADERS_STAND_STILL, 20),
     PlantedFault(writes_to_the_leader_alone_ignore_the_lease, LEADERS_STAND_STILL, 40, hint=5),
     PlantedFault(acknowledgements_do_not_wait_for_the_disk, ALONE, 10),
