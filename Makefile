@@ -11,7 +11,7 @@ KILLS ?= 100
 COPIERS ?= librdkafka
 PYSPARK ?= 4.2
 
-.PHONY: help setup demo test sparktest guide suites kills foreign check lint format bench simfaults fuzz dev native clean
+.PHONY: help setup demo test sparktest sparkkills guide suites kills foreign check lint format bench simfaults fuzz dev native clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ test: $(INSTALLED) $(wildcard $(COMPILED)) ## Run the tests
 
 sparktest: $(INSTALLED) ## Run the tests of Spark on another release of it (PYSPARK=4.2), in a venv of its own
 	@tools/spark_tests.sh $(PYSPARK) tests/spark $(PYTEST_ARGS)
+
+sparkkills: $(INSTALLED) ## Kill driver, executor and broker under the metrics pipeline, and run it on a local cluster (minutes)
+	PENSTOCK_SPARK_KILLS=1 $(BIN)/python -m pytest -n 0 tests/spark/exactness tests/spark/clusters $(PYTEST_ARGS)
 
 guide: $(INSTALLED) ## Run the examples of the guide to Spark's Kafka connector with both formats (minutes)
 	PENSTOCK_GUIDE=1 $(BIN)/python -m pytest -n 0 tests/spark/connector/test_guide.py $(PYTEST_ARGS)

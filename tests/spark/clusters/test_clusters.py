@@ -1,5 +1,6 @@
 """The metrics pipeline, unchanged, where its executors are processes of their own."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +59,7 @@ def test_a_standalone_cluster_runs_the_pipeline_unchanged(trial_on: Trials, tmp_
     assert worked == {"worker-0", "worker-1"}
 
 
+@pytest.mark.skipif("PENSTOCK_SPARK_KILLS" not in os.environ, reason="it takes minutes: make sparkkills")
 @pytest.mark.timeout(900)  # several JVMs, one after the other
 def test_a_local_cluster_runs_the_pipeline_unchanged(trial_on: Trials) -> None:
     trial = trial_on("local-cluster[2,1,1024]")

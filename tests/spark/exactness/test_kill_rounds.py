@@ -1,3 +1,4 @@
+import os
 import random
 from pathlib import Path
 
@@ -11,6 +12,7 @@ RECORDS = 24_000
 RATE = RECORDS / 3 / 8
 
 
+@pytest.mark.skipif("PENSTOCK_SPARK_KILLS" not in os.environ, reason="it takes minutes: make sparkkills")
 @pytest.mark.timeout(900)  # several JVMs, one after the other
 def test_every_record_counts_once_when_driver_executor_and_one_of_three_brokers_are_killed(
     tmp_path: Path,
