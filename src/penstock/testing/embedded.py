@@ -11,7 +11,14 @@ from penstock.config.environment import RawSetting
 from penstock.node import NodeAddresses, NodeOptions, options_from, run_node
 from penstock.runtime import Address, Callback
 from penstock.runtime.loop import RuntimeOptions, run_embedded
-from penstock.testing.nodes import START_SECONDS, STOP_SECONDS, NodeEndpoints, NodeFailed, NodeNotStarted
+from penstock.testing.nodes import (
+    START_SECONDS,
+    STOP_SECONDS,
+    NodeEndpoints,
+    NodeFailed,
+    NodeNotStarted,
+    NodeOnThread,
+)
 from penstock.testing.unsynced_disk import UnsyncedDisk
 
 # Nothing is synced, so nothing is needed that syncs.
@@ -81,7 +88,7 @@ class EmbeddedNode:
             raise NodeFailed(f"the node ended: {self._failure}") from self._failure
 
     def kill(self) -> None:
-        raise NotImplementedError("a node on a thread cannot be killed: use broker(in_process=False)")
+        raise NodeOnThread("a node on a thread cannot be killed: use broker(in_process=False)")
 
     def _run(self, options: NodeOptions) -> None:
         failure: BaseException = NodeNotStarted("the node was stopped before it was ready")

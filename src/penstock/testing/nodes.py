@@ -17,6 +17,10 @@ class NodeFailed(PenstockError):
     """A node of a test ended by itself, or did not end when it was told to."""
 
 
+class NodeOnThread(PenstockError):
+    """A node shares the process of the test, and cannot be killed without it."""
+
+
 class NodeEndpoints(NamedTuple):
     """Where a node of a test listens, as `host:port`."""
 

@@ -19,7 +19,7 @@ from penstock.core.model import PenstockError
 from penstock.testing import Broker, broker
 from penstock.testing.brokers import TopicNotCreated
 from penstock.testing.fork_server import FORK_SERVER, LINGER_SECONDS, ForkServer
-from penstock.testing.nodes import NodeFailed
+from penstock.testing.nodes import NodeFailed, NodeOnThread
 
 SECONDS = 30
 
@@ -148,6 +148,11 @@ def test_a_node_that_died_is_an_error_at_the_end_of_the_test(tmp_path: Path) -> 
         _await(lambda: not Path(f"/proc/{node}").exists())
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_node_on_a_thread_says_how_to_have_one_that_can_be_killed(tmp_path: Path) -> None:
+    with broker(directory=str(tmp_path)) as started, pytest.raises(NodeOnThread, match="in_process=False"):
+        started.nodes[0].kill()
 
 
 def test_a_node_is_killed_and_comes_back_with_its_data_at_the_same_address(tmp_path: Path) -> None:

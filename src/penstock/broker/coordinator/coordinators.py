@@ -6,8 +6,8 @@ number of partitions.
 """
 
 import functools
-from collections.abc import Callable, Iterator
-from typing import Generic, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, Protocol, TypeVar
 
 from penstock.broker.coordinator.log_replay import LogReplay
 from penstock.broker.coordinator.runtime import (
@@ -27,6 +27,7 @@ from penstock.core.model import ApiError, ErrorKind, NodeId
 from penstock.observability import log as events
 from penstock.runtime import Runtime
 
+R = TypeVar("R")
 _BITS = 0xFFFF_FFFF
 _SIGN = 0x8000_0000
 NO_TOPIC = ApiError(
@@ -68,6 +69,36 @@ def partition_of(key: str, partitions: int) -> int:
     hashed = java_hash(key)
     # The smallest integer has no positive counterpart in Java: it counts as 0 there.
     return 0 if hashed == -_SIGN else abs(hashed) % partitions
+
+
+class CoordinatorListing(Generic[R]):
+    """Gathers what several coordinators list; an error while one of them loads.
+
+    Call `add` or `refuse` once for each of them, and `end` when all were asked.
+    """
+
+    __slots__ = ("_done", "_refused", "_rows", "_waiting")
+
+    def __init__(self, coordinators: int, done: Callable[[list[R] | ApiError], None]) -> None:
+        self._done = done
+        self._rows: list[R] = []
+        self._refused: ApiError | None = None
+        self._waiting = coordinators + 1
+
+    def add(self, rows: Iterable[R]) -> None:
+        self._rows += rows
+        self.end()
+
+    def refuse(self, error: ApiError) -> None:
+        if error.kind is not ErrorKind.NOT_COORDINATOR:
+            # One that was given up meanwhile is listed by another node.
+            self._refused = error
+        self.end()
+
+    def end(self) -> None:
+        self._waiting -= 1
+        if not self._waiting:
+            self._done(self._refused or self._rows)
 
 
 class Coordinators(Generic[M, C, F]):

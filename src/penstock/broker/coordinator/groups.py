@@ -20,7 +20,12 @@ from typing import Protocol
 from uuid import UUID
 
 from penstock.broker.coordinator import group_records
-from penstock.broker.coordinator.coordinators import Coordinators, InternalTopicCreator, LedPartitions
+from penstock.broker.coordinator.coordinators import (
+    CoordinatorListing,
+    Coordinators,
+    InternalTopicCreator,
+    LedPartitions,
+)
 from penstock.broker.coordinator.group_metrics import (
     ClientKey,
     ConsumptionTracker,
@@ -199,9 +204,20 @@ class GroupService:
             done(NOT_SURE)
             return
         coordinators = list(self._coordinators)
-        listing = _Listing(len(coordinators), done)
+
+        def gathered(rows: list[ListedGroup] | ApiError) -> None:
+            done(rows if isinstance(rows, ApiError) else ListedGroups(tuple(sorted(rows, key=_group_id))))
+
+        def add(reply: Reply) -> None:
+            if isinstance(reply, ApiError):
+                listing.refuse(reply)
+            else:
+                assert isinstance(reply, ListedGroups)
+                listing.add(reply.groups)
+
+        listing = CoordinatorListing(len(coordinators), gathered)
         for coordinator in coordinators:
-            coordinator.submit(ListGroups(on_reply=listing.add, states=states, types=types))
+            coordinator.submit(ListGroups(on_reply=add, states=states, types=types))
         listing.end()
 
     def locate(self, group_id: str, done: Callable[[NodeId | ApiError], None]) -> None:
@@ -265,31 +281,6 @@ class GroupService:
     def _is_current(self, position: OffsetCommitted) -> bool:
         topic_id = self._image.topic_id(position.partition.topic)
         return topic_id is not None and position.topic_id in (None, topic_id)
-
-
-class _Listing:
-    """Gathers the groups of several coordinators."""
-
-    __slots__ = ("_done", "_groups", "_refused", "_waiting")
-
-    def __init__(self, coordinators: int, done: Callable[[ListedGroups | ApiError], None]) -> None:
-        self._done = done
-        self._groups: list[ListedGroup] = []
-        self._refused: ApiError | None = None
-        self._waiting = coordinators + 1
-
-    def add(self, reply: Reply) -> None:
-        if isinstance(reply, ListedGroups):
-            self._groups += reply.groups
-        elif isinstance(reply, ApiError) and reply.kind is not ErrorKind.NOT_COORDINATOR:
-            # One that was given up meanwhile is listed by another node.
-            self._refused = reply
-        self.end()
-
-    def end(self) -> None:
-        self._waiting -= 1
-        if not self._waiting:
-            self._done(self._refused or ListedGroups(tuple(sorted(self._groups, key=_group_id))))
 
 
 def _group_id(group: ListedGroup) -> str:

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from penstock.broker.coordinator import transaction_records
 from penstock.broker.coordinator.coordinators import (
+    CoordinatorListing,
     Coordinators,
     InternalTopicCreator,
     LedPartitions,
@@ -187,11 +188,22 @@ class TransactionService:
                 done(ApiError(ErrorKind.INVALID_REGULAR_EXPRESSION, str(error)))
                 return
         coordinators = list(self._coordinators)
-        listing = _Listing(len(coordinators), done)
+
+        def gathered(rows: list[TransactionStored] | ApiError) -> None:
+            done(rows if isinstance(rows, ApiError) else ListedTransactions(tuple(sorted(rows, key=_id))))
+
+        def add(reply: Reply) -> None:
+            if isinstance(reply, ApiError):
+                listing.refuse(reply)
+            else:
+                assert isinstance(reply, ListedTransactions)
+                listing.add(reply.transactions)
+
+        listing = CoordinatorListing(len(coordinators), gathered)
         for coordinator in coordinators:
             coordinator.submit(
                 ListTransactions(
-                    on_reply=listing.add,
+                    on_reply=add,
                     states=states,
                     producer_ids=producer_ids,
                     duration_ms_min=duration_ms_min,
@@ -338,31 +350,6 @@ class TransactionService:
                 producer=ProducerIdentity(prepared.producer_id, prepared.producer_epoch),
             )
         )
-
-
-class _Listing:
-    """Gathers the transactional ids of several coordinators."""
-
-    __slots__ = ("_done", "_found", "_refused", "_waiting")
-
-    def __init__(self, coordinators: int, done: Callable[[ListedTransactions | ApiError], None]) -> None:
-        self._done = done
-        self._found: list[TransactionStored] = []
-        self._refused: ApiError | None = None
-        self._waiting = coordinators + 1
-
-    def add(self, reply: Reply) -> None:
-        if isinstance(reply, ListedTransactions):
-            self._found += reply.transactions
-        elif isinstance(reply, ApiError) and reply.kind is not ErrorKind.NOT_COORDINATOR:
-            # One that was given up meanwhile is listed by another node.
-            self._refused = reply
-        self.end()
-
-    def end(self) -> None:
-        self._waiting -= 1
-        if not self._waiting:
-            self._done(self._refused or ListedTransactions(tuple(sorted(self._found, key=_id))))
 
 
 def _is_open(coordinator: Coordinator[TransactionCoordinator, Command, Fact]) -> bool:
