@@ -1,15 +1,18 @@
 """kafka-python: an implementation in Python, independent of librdkafka."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 
-from tests.compatibility.clients.client import PATIENCE_SECONDS, POLL_SECONDS, Received, Sent, collect
+from tests.compatibility.clients.client import PATIENCE_SECONDS, Received, Sent, collect
 from tests.compatibility.clients.contract import EveryClient
 from tests.compatibility.node import Broker
+
+# It joins anew when a poll ends between the responses to JoinGroup and SyncGroup.
+POLL_SECONDS = 1.0
 
 
 def received(record: ConsumerRecord) -> Received:
@@ -51,14 +54,14 @@ class KafkaPythonClient:
         producer = KafkaProducer(
             bootstrap_servers=self._address, compression_type=None if codec == "none" else codec, linger_ms=50
         )
-        sent = [
-            producer.send(topic, r.value.encode(), r.key.encode(), None, r.partition, r.timestamp_ms)
-            for r in records
-        ]
-        producer.flush(PATIENCE_SECONDS)
-        for future in sent:
-            future.get(PATIENCE_SECONDS)
-        producer.close()
+        with closing(producer):
+            sent = [
+                producer.send(topic, r.value.encode(), r.key.encode(), None, r.partition, r.timestamp_ms)
+                for r in records
+            ]
+            producer.flush(PATIENCE_SECONDS)
+            for future in sent:
+                future.get(PATIENCE_SECONDS)
 
     @contextmanager
     def join(self, group: str, topic: str) -> Iterator[KafkaPythonMember]:
@@ -70,17 +73,15 @@ class KafkaPythonClient:
             enable_auto_commit=False,
             heartbeat_interval_ms=300,
         )
-        yield KafkaPythonMember(consumer)
-        consumer.close()
+        with closing(consumer):
+            yield KafkaPythonMember(consumer)
 
     def read_since(self, topic: str, partition: int, timestamp_ms: int, count: int) -> list[Received]:
         wanted = TopicPartition(topic, partition)
-        consumer = KafkaConsumer(bootstrap_servers=self._address)
-        consumer.assign([wanted])
-        consumer.seek(wanted, consumer.offsets_for_times({wanted: timestamp_ms})[wanted].offset)
-        records = collect(KafkaPythonMember(consumer), count)
-        consumer.close()
-        return records
+        with closing(KafkaConsumer(bootstrap_servers=self._address)) as consumer:
+            consumer.assign([wanted])
+            consumer.seek(wanted, consumer.offsets_for_times({wanted: timestamp_ms})[wanted].offset)
+            return collect(KafkaPythonMember(consumer), count)
 
     def close(self) -> None:
         self._admin.close()

@@ -169,7 +169,8 @@ class KafkaPythonReader:
         )
 
     def poll(self) -> list[tuple[Position, str]]:
-        polled = self._consumer.poll(timeout_ms=int(POLL_SECONDS * 1000))
+        # It joins anew when a poll ends between the responses to JoinGroup and SyncGroup.
+        polled = self._consumer.poll(timeout_ms=1_000)
         return [
             ((r.topic, r.partition, r.offset), r.value.decode())
             for records in polled.values()

@@ -72,6 +72,8 @@ class TransactionHistory:
     # Whether the coordinator said that what was asked for is done.
     is_told: bool = False
     sent: dict[bytes, LogPlace] = field(default_factory=dict)
+    # What was sent when the end was asked for already: its markers may find it or not.
+    late: dict[bytes, LogPlace] = field(default_factory=dict)
     acknowledged: dict[bytes, int] = field(default_factory=dict)
     inputs: list[InputRange] = field(default_factory=list)
     # Values of others that it has read before it ended.
@@ -148,6 +150,12 @@ class TransactionChecker:
         """A producer sends values, for the first time."""
         for value in values:
             history.sent[value] = place
+            self._by_value[value] = history
+
+    def sending_late(self, history: TransactionHistory, place: LogPlace, values: Iterable[bytes]) -> None:
+        """Values of a transaction whose end was asked for: they end with it, or are refused."""
+        for value in values:
+            history.late[value] = place
             self._by_value[value] = history
 
     def acknowledged(self, history: TransactionHistory, values: Sequence[bytes], first_offset: int) -> None:
@@ -441,7 +449,10 @@ def _check_history(history: TransactionHistory, fates: Mapping[bytes, _Fate]) ->
     if is_committed and (not has_all or not all(fate.is_commit for fate in found.values())):
         without = [value for value in history.sent if value not in found or not found[value].is_commit]
         yield f"torn transaction: {history.name} is committed without {without[0]!r}"
-    if is_committed and history.intent is not TransactionIntent.COMMIT:
+    is_any_committed = is_committed or any(
+        value in fates and fates[value].is_commit for value in history.late
+    )
+    if is_any_committed and history.intent is not TransactionIntent.COMMIT:
         yield f"unasked commit: of {history.name}, whose producer asked for {history.intent.value}"
     if was_told and history.sent and not is_committed:
         yield f"lost effect: {history.name} was committed, and its records are aborted or gone"

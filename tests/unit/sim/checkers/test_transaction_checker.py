@@ -322,3 +322,29 @@ def test_every_input_is_consumed_once() -> None:
 
         log = (record(0, b"a"), commit(1), record(2, b"x"), abort(3), record(4, b"b"), commit(5))
         assert told.kinds(left=log) == [kind]
+
+
+def test_what_comes_late_ends_with_its_own_transaction_or_not_at_all() -> None:
+    told = Told()
+    committed = told.transaction((LEFT, b"a"), commit=True)
+    told.checker.sending_late(committed, LEFT, [b"late"])
+    told.checker.sending_late(committed, RIGHT, [b"refused"])
+    told.checker.polled("reader", LEFT, [(0, b"a"), (1, b"late")], end=3, stable=3)
+
+    assert told.kinds(left=[record(0, b"a"), record(1, b"late"), commit(2)]) == []
+
+
+def test_what_comes_late_is_not_committed_with_the_next_transaction() -> None:
+    told = Told()
+    aborted = told.transaction((LEFT, b"a"), commit=False)
+    told.checker.sending_late(aborted, LEFT, [b"late"])
+    told.transaction((LEFT, b"b"), commit=True)
+
+    log = [
+        record(0, b"a"),
+        abort(1),
+        record(2, b"late", epoch=2),
+        record(3, b"b", epoch=2),
+        commit(4, epoch=2),
+    ]
+    assert told.kinds(left=log) == ["joined transactions", "unasked commit"]

@@ -111,6 +111,8 @@ class ProducerState(NamedTuple):
     epoch: int
     incarnation: int
     sequences: Mapping[Place, int]
+    # The transaction it was in, if that is over and the epoch is of that transaction alone.
+    ended: TransactionHistory | None = None
 
 
 # Called with None when it is done, or with the reason why not.
@@ -441,9 +443,13 @@ class Zombie(SimulatedProducer):
     def write(self, state: ProducerState, place: Place) -> None:
         """Go on with the batch that would be next, and commit."""
         leader = self._client.leader(place)
-        history = self._checker.begin(self.transactional_id, state.incarnation, self.now)
+        history = state.ended or self._checker.begin(self.transactional_id, state.incarnation, self.now)
         values = [b"%s/%s/late" % (history.name.encode(), self.host.encode())]
-        self._checker.sending(history, place, values)
+        if state.ended is None:
+            self._checker.sending(history, place, values)
+        else:
+            # As long as a partition has no marker its leader cannot tell.
+            self._checker.sending_late(history, place, values)
         asked = self._checker.asking(self.transactional_id, state.incarnation, "Produce")
         content = batch_of(
             values,
@@ -663,7 +669,7 @@ class TransactionalProducer:
     def _end(self) -> None:
         if self._client.is_new and self._luck.random() < LATE:
             # Of this transaction, and delivered in the next one.
-            self._before = self._client.state()
+            self._before = self._client.state()._replace(ended=self._client.transaction)
         self._client.end(self._ended, commit=self._luck.random() < COMMITS)
         self._perhaps_die(DIES_ENDING)
 
