@@ -38,7 +38,7 @@ def nodes(
     """Start a cluster of so many nodes on free ports; stop it and remove its data at the end."""
     with ExitStack() as stack:
         root = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=directory))
-        peers = [f"127.0.0.1:{port}" for port in _free_ports(count)]
+        peers = [f"127.0.0.1:{port}" for port in free_ports(count)]
         voters = ",".join(f"{number}@{peer}" for number, peer in enumerate(peers, 1))
         started = []
         for number, peer in enumerate(peers, 1):
@@ -108,7 +108,8 @@ def check_tree(tree: Path) -> None:
         raise ClientError(f"{tree}: its sources are not what would run, but {found or 'nothing'}")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on just now, all of them different."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
         return [one.getsockname()[1] for one in held]

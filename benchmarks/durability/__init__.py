@@ -14,5 +14,5 @@ their helpers, divided by messages. A message is one record of 100 bytes in a ba
 unless it says otherwise. Kafka runs as it comes, which is without a sync.
 
 Left out: CPU that kernel threads spend on writing back and on the file system's own journal, since it
-belongs to no process; clients on other machines, and Kafka with replicas.
+belongs to no process; clients on other machines, and Kafka with replicas (`benchmarks.transactions` has it).
 """

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from benchmarks.cluster.nodes import nodes
 from benchmarks.macro.brokers import Peer
-from benchmarks.peers.kafka import kafka_node
+from benchmarks.peers.kafka import kafka_nodes
 from benchmarks.peers.maven import PeerUnavailable
 from benchmarks.side_by_side import KAFKA, Results, note
 from penstock.cli.bench.report import Figures
@@ -42,8 +42,8 @@ class Comparison:
     with_kafka: bool
     rounds: int
     seconds: float
-    kills: int
-    directory: str | None
+    kills: int = 0
+    directory: str | None = None
     results: Results = field(default_factory=dict)
     # The machine's load average at each round of a measure.
     loads: dict[str, list[float]] = field(default_factory=dict)
@@ -51,9 +51,14 @@ class Comparison:
 
     @contextmanager
     def clusters(
-        self, setting: str, count: int = 1, *, with_kafka: bool = False
+        self,
+        setting: str,
+        count: int = 1,
+        *,
+        with_kafka: bool = False,
+        kafka_settings: Sequence[str] = (),
     ) -> Iterator[dict[str, Cluster]]:
-        """A cluster of so many nodes of each tree, and one node of Kafka if it is wanted and to be had."""
+        """A cluster of so many nodes of each tree, and of Kafka if it is wanted and to be had."""
         with ExitStack() as stack:
             found = {}
             for name, tree in self.trees.items():
@@ -61,11 +66,13 @@ class Comparison:
                 found[name] = Cluster(name, Endpoint(started.bootstrap), replication=count, pids=started.pids)
             if with_kafka and self.with_kafka:
                 try:
-                    node = stack.enter_context(kafka_node(self.directory))
+                    theirs = stack.enter_context(kafka_nodes(count, self.directory, kafka_settings))
                 except PeerUnavailable as why:
                     self.without_kafka(why)
                 else:
-                    found[KAFKA] = Cluster(KAFKA, Endpoint(node.bootstrap), pids=(node.pid,))
+                    found[KAFKA] = Cluster(
+                        KAFKA, Endpoint(theirs.bootstrap), replication=count, pids=theirs.pids
+                    )
             yield found
 
     def without_kafka(self, why: PeerUnavailable) -> None:
