@@ -1,11 +1,14 @@
 """The metrics pipeline while driver, executors and broker are killed, judged by count and by content.
 
     python -m tests.spark.exactness.kill_rounds --records 2000000 --rounds 10 [--brokers 3]
+                                                [--delivery at-least-once]
 
 A generator sends measurements, some late, some repeated, some malformed, and keeps its own account.
 In each round the broker, one executor and the driver are killed with SIGKILL at random moments, in
 random order; of several brokers one, whoever it is. Then everything is read to its end, and the
-tables (by delta-rs and by Spark) and the topics are compared with the account.
+tables (by delta-rs and by Spark) and the topics (committed records) are compared with the account:
+everything must be there, and nothing twice. With at-least-once delivery, topics hold repeats, and the
+rounds say so.
 
 The records are dealt out over the kills, so that each of them strikes while something is on its way.
 """
@@ -124,13 +127,16 @@ class Rounds:
         rate: float,
         luck: random.Random,
         arguments: Sequence[str] = (),
+        *,
         brokers: int = 1,
+        delivery: str = "exactly-once",
     ) -> None:
         self._luck = luck
         self._rate = rate
         self.brokers = Brokers(directory, brokers)
         try:
-            self.trial = Trial(self.brokers.bootstrap, directory, master, SETTINGS, arguments)
+            settings = SETTINGS | {"delivery": delivery}
+            self.trial = Trial(self.brokers.bootstrap, directory, master, settings, arguments)
         except BaseException:
             self.brokers.stop()
             raise
@@ -249,6 +255,7 @@ def main() -> int:
     parser.add_argument("--master", default="local-cluster[2,1,1024]")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--brokers", type=int, default=1)
+    parser.add_argument("--delivery", default="exactly-once")
     chosen = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="penstock-rounds-") as directory,
@@ -258,6 +265,7 @@ def main() -> int:
             chosen.rate,
             random.Random(chosen.seed),
             brokers=chosen.brokers,
+            delivery=chosen.delivery,
         ) as rounds,
     ):
         outcome = rounds.run(chosen.records, chosen.rounds)

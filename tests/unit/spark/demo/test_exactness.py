@@ -5,7 +5,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from penstock.spark.demo import check_raw, compare, expected_windows
+from penstock.client import ConsumedRecord
+from penstock.client.dead_letters import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
+from penstock.spark.demo import check_dead_letters, check_raw, compare, expected_windows
 from penstock.spark.generator import GeneratorAccount, GeneratorPlan, MetricStream
 from penstock.spark.generator.expected import open_points, read_points
 
@@ -97,9 +99,34 @@ def test_windows_that_are_missing_too_many_or_different_are_seen(found: dict[obj
     assert not compare("rollup topic", {KEY: NUMBERS}, (found, len(found))).is_exact  # type: ignore[arg-type]
 
 
-def test_a_window_may_be_twice_in_a_topic_but_not_in_a_table() -> None:
-    topic = compare("rollup topic", {KEY: NUMBERS}, ({KEY: NUMBERS}, 2))
-    table = compare("rollup table", {KEY: NUMBERS}, ({KEY: NUMBERS}, 2))
+@pytest.mark.parametrize("name", ["rollup topic", "rollup table"])
+def test_a_window_that_is_there_twice_is_a_repeat(name: str) -> None:
+    check = compare(name, {KEY: NUMBERS}, ({KEY: NUMBERS}, 2))
 
-    assert (topic.is_exact, topic.repeats) == (True, 1)
-    assert not table.is_exact
+    assert (check.is_exact, check.found, check.repeats) == (False, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("letters", "verdict"),
+    [
+        ([(0, b"a"), (1, b"b")], (True, 2, 0)),
+        ([(0, b"a"), (1, b"b"), (0, b"a")], (False, 2, 1)),
+        ([(0, b"a")], (False, 1, 0)),
+        ([(0, b"a"), (1, b"c")], (False, 2, 0)),
+    ],
+)
+def test_dead_letters_are_exact_when_each_malformed_value_is_there_once(
+    letters: list[tuple[int, bytes]], verdict: tuple[bool, int, int]
+) -> None:
+    account = GeneratorAccount()
+    for value in (b"a", b"b"):
+        account.note_malformed(value)
+
+    check = check_dead_letters([dead_letter(offset, value) for offset, value in letters], account)
+
+    assert (check.is_exact, check.found, check.repeats) == verdict
+
+
+def dead_letter(offset: int, value: bytes) -> ConsumedRecord:
+    origin = ((ORIGIN_TOPIC, b"in"), (ORIGIN_PARTITION, b"0"), (ORIGIN_OFFSET, b"%d" % offset))
+    return ConsumedRecord(0, 0, None, None, value, origin)
