@@ -62,7 +62,7 @@ class BatchCommitter:
     @staticmethod
     def speaks(settings: Mapping[str, str]) -> bool:
         """Whether the broker could be asked at all."""
-        return settings.get("security.protocol", "plaintext").lower() == "plaintext"
+        return settings.get("security.protocol", "plaintext").strip().lower() == "plaintext"
 
     def is_offered(self) -> bool:
         """Whether the broker announces batch commit."""

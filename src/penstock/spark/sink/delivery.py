@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from penstock.client import ANY_PARTITION, BulkProducer, ClientError, OpenTransactionProducer, SingleRecord
-from penstock.spark.errors import PipelineError
-from penstock.spark.kafka_options import kafka_endpoint
+from penstock.spark.errors import PipelineError, SparkOptionError
+from penstock.spark.kafka_options import BOOTSTRAP, kafka_endpoint
 from penstock.spark.sink.batch_commit import BatchCommitter, OpenTransaction
 from penstock.spark.sink.options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
 
@@ -255,22 +255,27 @@ class _Transactional(_Acknowledged):
 def delivery_for(options: SinkOptions) -> TopicDelivery:
     """What the option `delivery` asks for, or the best that the broker can do.
 
-    PipelineError if it cannot do what was asked for.
+    SparkOptionError if it cannot do what was asked for.
     """
     if options.delivery == AT_LEAST_ONCE:
         return AtLeastOnceDelivery(options.settings)
-    if has_batch_commit(options.settings):
+    why = _why_not_exactly_once(options.settings)
+    if why is None:
         return ExactlyOnceDelivery(options.settings)
-    why = (
-        f"the broker at {options.settings['bootstrap.servers']} has no batch commit,"
-        " which exactly-once needs, or cannot be asked over a plain connection"
-    )
     if options.delivery == EXACTLY_ONCE:
-        raise PipelineError(f"option delivery: {why}; use at-least-once and drop repeats by a natural key")
+        raise SparkOptionError("delivery", f"{why}; use at-least-once and drop repeats by a natural key")
     _log.warning("delivery is at-least-once: %s", why)
     return AtLeastOnceDelivery(options.settings)
 
 
-def has_batch_commit(settings: Mapping[str, str]) -> bool:
-    """Whether the broker announces batch commit, and we can ask for it."""
-    return BatchCommitter.speaks(settings) and BatchCommitter(settings, OFFER_PATIENCE_MS).is_offered()
+def _why_not_exactly_once(settings: Mapping[str, str]) -> str | None:
+    """None if the broker announces batch commit, and we can ask for it."""
+    # Known without a broker, and so said without waiting for one.
+    if not BatchCommitter.speaks(settings):
+        return (
+            "exactly-once needs a plain connection to the broker, and"
+            f" kafka.security.protocol is {settings['security.protocol']}"
+        )
+    if not BatchCommitter(settings, OFFER_PATIENCE_MS).is_offered():
+        return f"exactly-once needs batch commit, which the broker at {settings[BOOTSTRAP]} does not have"
+    return None

@@ -3,6 +3,7 @@ import pytest
 
 from penstock.spark.errors import PipelineError, SparkOptionError
 from penstock.spark.sink import AtLeastOnceDelivery, delivery, delivery_for, sink_options
+from penstock.spark.sink.batch_commit import BatchCommitter
 from penstock.spark.sink.options import refuse_unknown, sink_columns
 
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:1"}
@@ -104,22 +105,33 @@ def test_who_asks_for_less_and_for_no_guarantee_gets_what_was_asked_for() -> Non
     assert options.settings["enable.idempotence"] == "false"
 
 
-def test_exactly_once_is_refused_where_there_is_no_batch_commit() -> None:
-    options = sink_options(
-        {**BROKER, "kafka.security.protocol": "SASL_PLAINTEXT", "delivery": "exactly-once"}
-    )
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "ssl", "SASL_SSL"])
+def test_exactly_once_is_refused_over_anything_but_a_plain_connection(protocol: str) -> None:
+    options = sink_options({**BROKER, "kafka.security.protocol": protocol, "delivery": "exactly-once"})
 
-    with pytest.raises(PipelineError, match=r"option delivery: .* 127\.0\.0\.1:1 has no batch commit"):
+    with pytest.raises(SparkOptionError) as refused:
         delivery_for(options)
 
+    assert str(refused.value) == (
+        "option delivery: exactly-once needs a plain connection to the broker, and kafka.security.protocol is"
+        f" {protocol}; use at-least-once and drop repeats by a natural key"
+    )
 
-def test_the_best_delivery_without_batch_commit_is_at_least_once_and_says_so(
-    caplog: pytest.LogCaptureFixture,
+
+def test_exactly_once_is_refused_where_the_broker_has_no_batch_commit(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    options = sink_options({**BROKER, "kafka.security.protocol": "SASL_PLAINTEXT"})
+    monkeypatch.setattr(BatchCommitter, "is_offered", lambda _: False)
+
+    with pytest.raises(SparkOptionError, match=r"the broker at 127\.0\.0\.1:1 does not have"):
+        delivery_for(sink_options({**BROKER, "delivery": "exactly-once"}))
+
+
+def test_the_best_delivery_over_tls_is_at_least_once_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    options = sink_options({**BROKER, "kafka.security.protocol": "SSL"})
 
     assert isinstance(delivery_for(options), AtLeastOnceDelivery)
-    assert "delivery is at-least-once: the broker at 127.0.0.1:1 has no batch commit" in caplog.text
+    assert "delivery is at-least-once: exactly-once needs a plain connection" in caplog.text
 
 
 def test_a_broker_that_does_not_respond_is_not_taken_for_one_without_batch_commit(
