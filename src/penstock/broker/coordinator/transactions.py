@@ -8,7 +8,8 @@
 
 `FindPrepared` is a read, and its reply waits for the log as every reply does: no marker is sent for an
 outcome that may still be lost. When the partition moves, its new leader sends the markers again; those
-that are there already change nothing.
+that are there already change nothing. While it does not move, whatever fails begins again with
+`FindPrepared`: no transaction stays prepared, and none is completed while markers of it are under way.
 
 Transactional ids of the form `<sink>#<task>` are coordinated where `<sink>` is, so that one coordinator
 has all transactions of a sink.
@@ -332,6 +333,8 @@ class TransactionService:
                 del self._ending[prepared.transactional_id]
             if everywhere:
                 self._complete(coordinator, prepared)
+            elif _is_open(coordinator):
+                self._later(partial(self._find_prepared, prepared.transactional_id))
 
         self._ports.markers.send(marker, partial(_is_open, coordinator), sent)
 
@@ -341,7 +344,9 @@ class TransactionService:
         def completed(reply: Reply) -> None:
             if isinstance(reply, TransactionOk) or not _is_open(coordinator):
                 return
-            self._later(partial(self._complete, coordinator, prepared))
+            # Not this command again: the log may have been read again, and the markers be sent again. One
+            # that arrives after the completion would end the next transaction.
+            self._later(partial(self._find_prepared, prepared.transactional_id))
 
         coordinator.submit(
             CompleteTransaction(

@@ -9,7 +9,8 @@ A partition needs no marker
 * when its topic is gone: unknown for longer than the metadata of this node may lag behind,
 * when it knows a later epoch of the producer: that was given out after all markers had been written.
 
-A coordinator that meets a newer one gives up: that one sends the markers.
+A coordinator that meets a newer one goes on until the metadata has told this node of it: markers of an old
+epoch are refused, and only who is not the coordinator any more may leave a transaction prepared.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +33,7 @@ PARTITIONS_PER_REQUEST_MAX = 2_000
 class _Unsent:
     """A marker, and the partitions that do not have it yet."""
 
-    __slots__ = ("done", "is_current", "marker", "partitions", "retry_ms", "since", "waiting")
+    __slots__ = ("done", "is_current", "is_fenced", "marker", "partitions", "retry_ms", "since", "waiting")
 
     def __init__(
         self,
@@ -47,6 +48,8 @@ class _Unsent:
         self.partitions = dict.fromkeys(marker.partitions)
         self.retry_ms = RETRY_MS
         self.since = since
+        # A partition has a marker of a newer coordinator.
+        self.is_fenced = False
         # Requests without a reply.
         self.waiting = 0
 
@@ -125,10 +128,11 @@ class LeaderMarkerSender:
             unsent.partitions.pop(partition, None)
             return
         self._retries.count += 1
-        if error.kind is ErrorKind.STALE_COORDINATOR:
-            # Its coordinator has written here already, and this node is about to hear of it.
+        if error.kind is ErrorKind.STALE_COORDINATOR and not unsent.is_fenced:
+            # This node is about to hear of its successor. Or the epoch came with a marker that was written
+            # by hand: then nobody else sends this one.
+            unsent.is_fenced = True
             events.warning("transaction.coordinator_fenced", partition=str(partition))
-            unsent.is_current = _never
 
     def _answered(self, unsent: _Unsent) -> None:
         unsent.waiting -= 1
@@ -147,10 +151,6 @@ class LeaderMarkerSender:
     def _resume(self, unsent: _Unsent) -> None:
         del self._paused[unsent]
         self._enqueue(unsent)
-
-
-def _never() -> bool:
-    return False
 
 
 def _portions(

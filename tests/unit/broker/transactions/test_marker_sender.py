@@ -129,12 +129,27 @@ def test_a_partition_that_knows_a_later_epoch_has_had_its_marker(bench: Bench) -
     assert bench.outcomes == [True]
 
 
-def test_a_coordinator_that_meets_a_newer_one_gives_up(bench: Bench) -> None:
+def test_a_coordinator_that_meets_a_newer_one_goes_on_until_it_is_not_current_any_more(bench: Bench) -> None:
+    bench.peers.errors = {at("b"): ApiError(ErrorKind.STALE_COORDINATOR)}
+    bench.send()
+    bench.timers.pass_ms(1_000)
+    assert bench.outcomes == []
+    bench.is_current = False
+
+    bench.timers.pass_ms(2_000)
+
+    assert bench.outcomes == [False]
+
+
+def test_a_current_coordinator_that_was_refused_as_stale_gets_its_marker_written(bench: Bench) -> None:
     bench.peers.errors = {at("b"): ApiError(ErrorKind.STALE_COORDINATOR)}
     bench.send()
     bench.timers.run()
+    bench.peers.errors = {}
 
-    assert bench.outcomes == [False]
+    bench.timers.pass_ms(100)
+
+    assert bench.outcomes == [True]
 
 
 def test_what_is_not_current_any_more_is_not_sent(bench: Bench) -> None:

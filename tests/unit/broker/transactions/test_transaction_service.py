@@ -11,11 +11,12 @@ from penstock.broker.coordinator.transactions import (
     TransactionService,
     TransactionServiceOptions,
 )
+from penstock.broker.lease import FOREVER
 from penstock.broker.producer_ids import OnProducerId
 from penstock.broker.transactions.markers import TransactionMarker
 from penstock.core.metadata import TRANSACTIONS_TOPIC, FeatureLevelSet, replay
 from penstock.core.metadata.levels import METADATA_VERSION, TRANSACTIONS_LEVEL
-from penstock.core.model import ApiError, ErrorKind, NodeId, ProducerId, TopicId
+from penstock.core.model import ApiError, ErrorKind, Instant, NodeId, ProducerId, TopicId
 from penstock.core.transactions import (
     AddPartitions,
     BatchDone,
@@ -175,15 +176,42 @@ def test_a_coordinator_that_was_given_up_completes_nothing(bench: TransactionsBe
     assert bench.restarted().sent != []
 
 
-def test_a_transaction_whose_markers_a_newer_coordinator_sends_stays_prepared(
+def test_markers_that_were_given_up_are_sent_again_while_the_coordinator_is_here(
     bench: TransactionsBench,
 ) -> None:
     bench.end(bench.begin())
+    ((_, _, done),) = bench.sent
 
-    bench.sent[0][2](False)
+    done(False)
+    bench.timers.pass_ms(1_000)
     bench.settle()
 
     assert bench.state() is S.PREPARE_COMMIT
+    assert [marker.producer_id for marker, _, _ in bench.sent] == [1_000, 1_000]
+    bench.sent[1][2](True)
+    bench.settle()
+    assert bench.state() is S.COMPLETE_COMMIT
+
+
+def test_a_transaction_is_not_completed_while_its_markers_are_sent_once_more(
+    bench: TransactionsBench,
+) -> None:
+    bench.end(bench.begin())
+    ((_, _, done),) = bench.sent
+    # Without the lease nothing is completed; then the log is read again, and markers are sent for what is
+    # prepared in it.
+    bench.lease.until = Instant(0)
+    done(True)
+    bench.timers.pass_ms(11_000)
+    bench.lease.until = FOREVER
+    bench.timers.pass_ms(1_000)
+    bench.settle()
+
+    assert len(bench.sent) == 2
+    assert bench.state() is S.PREPARE_COMMIT
+    bench.sent[1][2](True)
+    bench.settle()
+    assert bench.state() is S.COMPLETE_COMMIT
 
 
 def test_a_transaction_that_takes_too_long_is_ended_without_being_asked(bench: TransactionsBench) -> None:
