@@ -60,6 +60,8 @@ class TransactionObserver:
 
     def __init__(self, metrics: TransactionMetrics, on_markers_due: Callable[[str], None]) -> None:
         self._metrics = metrics
+        self._committed, self._aborted = metrics.ended.of("committed"), metrics.ended.of("aborted")
+        self._duration = metrics.duration_seconds.of()
         self._on_markers_due = on_markers_due
 
     def on_fact(self, machine: TransactionCoordinator, fact: Fact, *, is_new: bool) -> None:
@@ -83,7 +85,7 @@ class TransactionObserver:
                     timeout_ms=event.timeout_ms,
                 )
             case TransactionCompleted():
-                self._metrics.ended.of("committed" if event.is_commit else "aborted").count += 1
-                self._metrics.duration_seconds.of().observe(event.elapsed_ms * MILLISECOND)
+                (self._committed if event.is_commit else self._aborted).count += 1
+                self._duration.observe(event.elapsed_ms * MILLISECOND)
             case _:
                 assert_never(event)

@@ -226,8 +226,12 @@ class TransactionCoordinator:
 
     def next_deadline(self) -> Instant | None:
         """When to call `expire`."""
-        deadlines = (self._timeouts.next(), self._parked.next(), self._check_at)
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        earliest = self._check_at
+        # After every command: plain comparisons cost a third of a `min` over a generator.
+        for deadline in (self._timeouts.next(), self._parked.next()):
+            if deadline is not None and (earliest is None or deadline < earliest):
+                earliest = deadline
+        return earliest
 
     def _init(self, command: InitProducer, outcome: TransactionOutcome) -> None:
         if not 0 < command.timeout_ms <= self._options.timeout_ms_max:
