@@ -44,6 +44,7 @@ def alter_replica_log_dirs(request: AlterReplicaLogDirsRequest, call: Request) -
 def _judge(call: Request, path: str, topic: str, index: int) -> ErrorCode:
     if os.path.normpath(path) != os.path.normpath(call.backend.node.data_dir):
         return ErrorCode.LOG_DIR_NOT_FOUND
-    if call.backend.partitions.find_log(topic, index) is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.NONE
+    if call.backend.partitions.find_log(topic, index) is not None:
+        return ErrorCode.NONE
+    exists = call.backend.controller.image.partition(topic, index) is not None
+    return ErrorCode.REPLICA_NOT_AVAILABLE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
