@@ -14,6 +14,8 @@ readers of version 4 skip. All older versions are read. This module is the `Reco
 the facts of consumer groups are in `consumer_records`.
 """
 
+from collections.abc import Sequence
+
 from penstock.broker.coordinator.consumer_records import decode_consumer, encode_consumer
 from penstock.core.groups import (
     Fact,
@@ -119,9 +121,11 @@ class TransactionalOffsets:
     def ended(self, marker: ControlRecord) -> TransactionEnded:
         return TransactionEnded(ProducerId(marker.producer_id), marker.control_type is ControlType.COMMIT)
 
-    def moved_by(self, machine: GroupCoordinator, marker: ControlRecord) -> list[Fact]:
-        """What the marker is about to change, as facts that do not depend on records before it."""
-        return machine.moved_by(self.ended(marker))
+    def to_copy_before(
+        self, machine: GroupCoordinator, marker: ControlRecord, *, is_rewriting: bool
+    ) -> Sequence[Fact]:
+        """What the marker decides on and has to stand once more before it."""
+        return machine.image.pending.to_copy_before(self.ended(marker), is_rewriting=is_rewriting)
 
 
 def _group_key(group_id: str) -> bytes:

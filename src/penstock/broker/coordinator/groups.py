@@ -154,7 +154,7 @@ class GroupService:
                 *(ForgetTopic, ReloadTopics),
             ),
             (ForgetTopic, ReloadTopics),
-            self._stale_positions,
+            self._corrections,
             group_records.TransactionalOffsets(),
         )
         self._coordinators = Coordinators(node_id, runtime, partitions, topics, spec, options.coordinator)
@@ -266,6 +266,10 @@ class GroupService:
 
     def __iter__(self) -> Iterator[Coordinator[GroupCoordinator, Command, Fact]]:
         return iter(self._coordinators)
+
+    def _corrections(self, machine: GroupCoordinator) -> list[Fact]:
+        """What a rewrite that did not end has overtaken, and positions in topics that are gone."""
+        return [*machine.image.pending.overtaken(), *self._stale_positions(machine)]
 
     def _stale_positions(self, machine: GroupCoordinator) -> list[Fact]:
         """Positions in topics that were deleted while another node, or none, led these groups."""

@@ -9,7 +9,10 @@ turn of the loop, and everything before that is deleted.
 
 A key that changes meanwhile also has its new record behind the new log start, so everything that
 is deleted was superseded, whatever the order. A marker changes keys by records before it: the coordinator
-writes those keys again behind a marker that comes meanwhile.
+writes those again before a marker that comes meanwhile.
+
+A rewrite that did not end leaves copies behind records that are later than what they copy. Whoever reads the
+log next writes those once more (see `core.groups.offset_facts`), or compaction would keep the copies.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -143,8 +143,8 @@ class TransactionalFacts(Protocol[F]):
     def ended(self, marker: ControlRecord) -> F:
         """The fact of a marker."""
 
-    def moved_by(self, machine: Any, marker: ControlRecord) -> Sequence[F]:
-        """What the marker is about to change, as facts that do not depend on records before it."""
+    def to_copy_before(self, machine: Any, marker: ControlRecord, *, is_rewriting: bool) -> Sequence[F]:
+        """What the marker decides on and has to stand once more before it."""
 
 
 M = TypeVar("M", bound=CoordinatorMachine[Any, Any, Any])
@@ -304,17 +304,18 @@ class Coordinator(Generic[M, C, F]):
             # The machine would miss it; whoever sends markers tries again.
             return ApiError(kind)
         assert self._spec.transactional is not None
+        # Before the marker, not behind it: this node may end between the two.
+        copies = self._spec.transactional.to_copy_before(
+            self.machine, marker, is_rewriting=self._rewrite is not None
+        )
+        if copies and not self.append(copies):
+            return ApiError(ErrorKind.NOT_COORDINATOR)
         self._check_epoch()
         end = append()
         if not isinstance(end, ApiError):
             fact = self._spec.transactional.ended(marker)
-            # The rewrite is about to delete the records that the marker decides on, and may have copied
-            # what was committed before.
-            moved = self._rewrite is not None and self._spec.transactional.moved_by(self.machine, marker)
             self._spec.observer.on_fact(self.machine, fact, is_new=True)
             self.machine.apply(fact)
-            if moved:
-                self.append(moved)
         return end
 
     def close(self, reason: str, *, is_stopping: bool = False) -> None:

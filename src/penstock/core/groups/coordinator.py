@@ -36,7 +36,7 @@ from penstock.core.groups.consumer_protocol import ConsumerGroups
 from penstock.core.groups.facts import Fact, GroupImage
 from penstock.core.groups.group_lookup import AnyGroup, GroupLookup
 from penstock.core.groups.migration import GroupMigration
-from penstock.core.groups.offset_facts import OffsetDeleted, TransactionEnded
+from penstock.core.groups.offset_facts import OffsetDeleted
 from penstock.core.groups.offsets import OffsetRetention, decide_offsets
 from penstock.core.groups.outcome import GroupDeadlines, GroupOptions, GroupOutcome
 from penstock.core.model import ErrorKind, Instant, Now
@@ -96,21 +96,6 @@ class GroupCoordinator:
         # what became pending since the call.
         pending = image.pending.copies()
         return (fact for fact in chain(groups, consumers, offsets, pending) if fact is not None)
-
-    def moved_by(self, ended: TransactionEnded) -> list[Fact]:
-        """What a marker has moved, as facts that need nothing of what was in the log before it.
-
-        Call it before the marker is applied.
-        """
-        if not ended.is_commit:
-            return []
-        facts: list[Fact] = []
-        for moved in self._image.pending.of_producer(ended.producer_id):
-            facts.append(moved.position)
-            # What was pending behind it still is.
-            waiting = self._image.pending.of(moved.position.group_id, moved.position.partition)
-            facts += waiting[waiting.index(moved) + 1 :]
-        return facts
 
     def resume(self, now: Now) -> GroupOutcome:
         """Begin to lead, once the log is replayed: every session starts now, in full."""

@@ -114,8 +114,10 @@ class GroupImage:
 
     def _commit_offset(self, fact: OffsetCommitted) -> None:
         offsets = self.offsets.setdefault(fact.group_id, {})
-        if offsets.get(fact.partition) != fact:
+        if offsets.get(fact.partition) == fact:
             # A copy, which the rewrite of a log makes, decides nothing.
+            self.pending.committed_copied(fact.group_id, fact.partition)
+        else:
             self.pending.supersede(fact.group_id, fact.partition)
         offsets[fact.partition] = fact
 

@@ -6,6 +6,12 @@
 
 The later record decides, as it does for compaction: a position that is committed or deleted while a
 transaction is open supersedes what was pending before it, whatever becomes of the transaction.
+
+The rewrite of a log copies what was decided before, and the copies decide nothing. But compaction keeps the
+last record of a key, and knows no copies: a pending position that a copy has overtaken is written once more
+before its transaction is committed.
+
+    500 ── 7: 120 ── 500 (copy) ── 7: 120 (copy) ── marker of 7
 """
 
 from collections.abc import Iterator
@@ -65,9 +71,11 @@ class TransactionEnded:
 class PendingOffsets:
     """The positions of open transactions, by group and partition."""
 
-    __slots__ = ("_by_group", "_by_producer")
+    __slots__ = ("_by_group", "_by_producer", "_overtaken")
 
     def __init__(self) -> None:
+        # Those that have a copy of an earlier position behind them in the log.
+        self._overtaken: dict[tuple[str, TopicPartition], dict[ProducerId, None]] = {}
         self._by_group: dict[str, dict[TopicPartition, dict[ProducerId, TransactionalOffsetCommitted]]] = {}
         self._by_producer: dict[ProducerId, dict[tuple[str, TopicPartition], None]] = {}
 
@@ -121,14 +129,67 @@ class PendingOffsets:
             for group_id, partition in self._by_producer.get(producer_id, ())
         ]
 
+    def overtaken(self) -> list[TransactionalOffsetCommitted]:
+        """What has to be copied so that compaction keeps it, in this order."""
+        found: list[TransactionalOffsetCommitted] = []
+        for place in self._overtaken:
+            found += self._from_overtaken(place)
+        return found
+
+    def to_copy_before(
+        self, fact: TransactionEnded, *, is_rewriting: bool
+    ) -> list[TransactionalOffsetCommitted]:
+        """What has to be copied before the marker is written, for the marker to decide on the copies.
+
+        All that it commits while the log is rewritten: the records themselves are about to be deleted.
+        """
+        found: list[TransactionalOffsetCommitted] = []
+        for place in self._by_producer.get(fact.producer_id, {}) if fact.is_commit else ():
+            if is_rewriting:
+                waiting = self.of(*place)
+                # What is pending behind it stays behind it.
+                found += waiting[waiting.index(self._by_group[place[0]][place[1]][fact.producer_id]) :]
+            elif fact.producer_id in self._overtaken.get(place, ()):
+                found += self._from_overtaken(place)
+        return found
+
+    def _from_overtaken(self, place: tuple[str, TopicPartition]) -> list[TransactionalOffsetCommitted]:
+        """The first one that was overtaken, and those behind it, which it must not overtake."""
+        waiting, overtaken = self.of(*place), self._overtaken[place]
+        first = next(at for at, pending in enumerate(waiting) if pending.producer_id in overtaken)
+        return waiting[first:]
+
     def add(self, fact: TransactionalOffsetCommitted) -> None:
         position = fact.position
+        place = position.group_id, position.partition
         producers = self._by_group.setdefault(position.group_id, {}).setdefault(position.partition, {})
-        if producers.get(fact.producer_id) != fact:
-            # The last one of a producer counts, where it stands in the log. A copy keeps its place.
+        if producers.get(fact.producer_id) == fact:
+            # A copy keeps its place.
+            self._copied(place, behind=fact.producer_id)
+        else:
+            # The last one of a producer counts, where it stands in the log.
             producers.pop(fact.producer_id, None)
             producers[fact.producer_id] = fact
-        self._by_producer.setdefault(fact.producer_id, {})[position.group_id, position.partition] = None
+        self._forget_overtaken(place, fact.producer_id)
+        self._by_producer.setdefault(fact.producer_id, {})[place] = None
+
+    def committed_copied(self, group_id: str, partition: TopicPartition) -> None:
+        """What was committed before everything that is pending was written once more."""
+        self._copied((group_id, partition))
+
+    def _copied(self, place: tuple[str, TopicPartition], behind: ProducerId | None = None) -> None:
+        is_behind = behind is None
+        for producer_id in self._by_group.get(place[0], {}).get(place[1], ()):
+            if is_behind:
+                self._overtaken.setdefault(place, {})[producer_id] = None
+            is_behind = is_behind or producer_id == behind
+
+    def _forget_overtaken(self, place: tuple[str, TopicPartition], producer_id: ProducerId) -> None:
+        overtaken = self._overtaken.get(place)
+        if overtaken is not None and producer_id in overtaken:
+            del overtaken[producer_id]
+            if not overtaken:
+                del self._overtaken[place]
 
     def end(self, fact: TransactionEnded) -> list[OffsetCommitted]:
         """The transaction is over: returns the positions that count now."""
@@ -161,6 +222,7 @@ class PendingOffsets:
             del partitions[partition]
             if not partitions:
                 del self._by_group[group_id]
+        self._forget_overtaken((group_id, partition), producer_id)
         places = self._by_producer[producer_id]
         del places[group_id, partition]
         if not places:

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.broker.coordinator import log_rewrite
 from penstock.broker.partitions import LeaderPartition, Leadership
-from penstock.broker.transactions import verification
+from penstock.broker.transactions import markers, verification
 from penstock.broker.transactions.markers import MarkerResults, MarkerWriter, TransactionMarker
 from penstock.broker.transactions.offset_commits import TransactionalOffsetCommits
 from penstock.broker.transactions.verification import TransactionalRequest, TransactionVerification
@@ -32,9 +32,12 @@ from penstock.core.model import (
     PartitionIndex,
     ProducerEpoch,
     ProducerId,
+    Timestamp,
     TopicPartition,
 )
-from penstock.core.records import read_header
+from penstock.core.records import ControlRecord, read_header
+from penstock.storage.disk import CrashableDisk
+from penstock.storage.log import CompactionRules, cleaner_for
 from tests.unit.broker.coordinator.leader_bench import NODE
 from tests.unit.broker.groups.groups_bench import GROUP, READ_ID, READ_TOPIC, GroupsBench, brisk
 
@@ -232,6 +235,61 @@ def test_a_position_that_becomes_pending_while_the_log_is_rewritten_stays_pendin
     assert (started.committed(), is_stable(started)) == (500, False)
     assert Transactions(started).end() is None
     assert started.committed() == 1_000
+
+
+def compact(bench: GroupsBench) -> None:
+    bench.log.roll()
+    bench.log.checkpoint()
+    bench.settle()
+    compaction = bench.log.begin_compaction(CompactionRules(min_dirty_ratio=0.0), Timestamp(1), "token")
+    assert compaction is not None
+    assert bench.log.finish_compaction(compaction, cleaner_for(bench.crashable)(compaction.order))
+    bench.settle()
+
+
+@pytest.mark.parametrize("step", range(4))
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_rewrite_that_did_not_end_and_a_compaction_leave_what_a_transaction_decided(
+    monkeypatch: pytest.MonkeyPatch, step: int, is_commit: bool
+) -> None:
+    bench = GroupsBench(options=brisk(rewrite_records_min=50)).start()
+    bench.ask_to_commit(500)
+    Transactions(bench).commit(1_000)
+    left: list[CrashableDisk] = []
+    during_rewrite(monkeypatch, bench, step, lambda: left.append(bench.crashable.copy()))
+    # The positions that were committed have been copied behind the pending one, which has not.
+    successor = bench.restarted(disk=left[0])
+
+    assert Transactions(successor).end(is_commit=is_commit) is None
+    compact(successor)
+
+    assert successor.restarted(epoch=2).committed() == (1_000 if is_commit else 500)
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_a_node_that_ends_behind_a_marker_that_came_during_a_rewrite_leaves_what_it_decided(
+    monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    bench = GroupsBench(options=brisk(rewrite_records_min=50)).start()
+    transactions = Transactions(bench)
+    bench.ask_to_commit(500)
+    transactions.commit(1_000)
+    left: list[CrashableDisk] = []
+    written = markers.append_marker
+
+    def append(partition: LeaderPartition, marker: ControlRecord, now: Timestamp) -> Offset | ApiError:
+        end = written(partition, marker, now)
+        left.append(bench.crashable.copy())
+        return end
+
+    monkeypatch.setattr(markers, "append_marker", append)
+    marker = TransactionMarker(ALICE, 1, 0, True, 2, (OFFSETS,))
+    during_rewrite(monkeypatch, bench, step, lambda: transactions.markers.write([marker], lambda _: None))
+    successor = bench.restarted(disk=left[0])
+
+    compact(successor)
+
+    assert successor.restarted(epoch=2).committed() == 1_000
 
 
 def test_errors_of_the_transactions_coordinator_are_those_that_clients_of_groups_know() -> None:

@@ -1,6 +1,7 @@
 """Positions that are committed inside transactions: pending, then decided by a marker."""
 
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 
@@ -17,6 +18,7 @@ from penstock.core.groups import (
     OffsetResult,
     OffsetToCommit,
     Reply,
+    TransactionalOffsetCommitted,
     TransactionEnded,
 )
 from penstock.core.model import ErrorKind, Offset, ProducerEpoch, ProducerId, TopicName
@@ -124,6 +126,35 @@ def test_a_commit_outside_of_the_transaction_that_comes_later_stands() -> None:
     end(driver)
 
     assert driver.committed() == 15
+
+
+@pytest.mark.parametrize("outcomes", [{ALICE: a, BOB: b} for a in (True, False) for b in (True, False)])
+@pytest.mark.parametrize("copied", range(4))
+def test_compaction_keeps_what_counts_after_a_rewrite_that_did_not_end(
+    copied: int, outcomes: dict[ProducerId, bool]
+) -> None:
+    driver = Driver()
+    driver.commit(position(10))
+    commit(driver, position(20), producer=ALICE)
+    commit(driver, position(30), producer=BOB)
+    log = [*driver.facts, *islice(driver.coordinator.snapshot(), copied)]
+    successor = GroupCoordinator(OPTIONS)
+    for fact in log:
+        successor.apply(fact)
+
+    corrections = successor.image.pending.overtaken()
+    ends = [TransactionEnded(producer, is_commit) for producer, is_commit in outcomes.items()]
+    for correction in corrections:
+        successor.apply(correction)
+    for ended in ends:
+        successor.apply(ended)
+
+    kept = [
+        fact.position if isinstance(fact, TransactionalOffsetCommitted) else fact
+        for fact in [*log, *corrections]
+        if not isinstance(fact, TransactionalOffsetCommitted) or outcomes[fact.producer_id]
+    ][-1]
+    assert successor.image.offsets[GROUP][at("t")] == kept
 
 
 def test_positions_of_open_transactions_survive_a_failover_and_a_rewrite_of_the_log() -> None:
