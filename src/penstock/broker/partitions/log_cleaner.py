@@ -1,4 +1,8 @@
-"""Compacting logs in the background: the dirtiest one first, one at a time."""
+"""Compacting logs in the background: the dirtiest one first, one at a time.
+
+Only what a checkpoint covers is compacted. Where that is all that is missing, the cleaner asks for one
+and looks again soon; it also does after it compacted a log, since there may be more of them.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +22,7 @@ from penstock.storage.log import (
 )
 
 TOKEN_BYTES = 8
+SOON_MS = 1_000
 
 
 class LogCleaner:
@@ -50,14 +55,16 @@ class LogCleaner:
         if self._job is not None:
             self._job.cancel()
 
-    def _look_later(self) -> None:
+    def _look_later(self, *, soon: bool = False) -> None:
         self._job = None
-        deadline = Instant(self._runtime.clock.now() + self._backoff_ms * MILLISECOND)
+        wait_ms = min(self._backoff_ms, SOON_MS) if soon else self._backoff_ms
+        deadline = Instant(self._runtime.clock.now() + wait_ms * MILLISECOND)
         self._timer = self._runtime.timers.at(deadline, self._check)
 
     def _check(self) -> None:
         """Give the dirtiest log to a worker, if there is one."""
         now = self._runtime.clock.wall()
+        is_one_prepared = False
         best: tuple[float, Replica, CompactionRules] | None = None
         for replica, rules in self._candidates():
             if not replica.is_usable or self._uncleanable.get(replica) == replica.log.stats.repaired_ranges:
@@ -65,10 +72,13 @@ class LogCleaner:
             ratio = self._ratio(replica, rules, now)
             if ratio > 0 and (best is None or ratio > best[0]):
                 best = (ratio, replica, rules)
+            if not ratio and not is_one_prepared and self._lacks_checkpoint(replica, rules, now):
+                replica.log.checkpoint()
+                is_one_prepared = True
         token = self._runtime.entropy.bytes(TOKEN_BYTES).hex() if best is not None else ""
         compaction = None if best is None else self._plan(best[1], best[2], now, token)
         if best is None or compaction is None:
-            self._look_later()
+            self._look_later(soon=is_one_prepared)
         else:
             self._spawn(best[1], compaction)
 
@@ -78,6 +88,12 @@ class LogCleaner:
         except SuspectSegment as error:
             self._suspect(replica, error)
             return 0.0
+
+    def _lacks_checkpoint(self, replica: Replica, rules: CompactionRules, now: Timestamp) -> bool:
+        try:
+            return replica.log.is_due_after_checkpoint(rules, now)
+        except SuspectSegment:
+            return False
 
     def _plan(
         self, replica: Replica, rules: CompactionRules, now: Timestamp, token: str
@@ -94,8 +110,7 @@ class LogCleaner:
 
     def _spawn(self, replica: Replica, compaction: Compaction) -> None:
         def done(cleaned: CleaningResult) -> None:
-            self._finish(replica, compaction, cleaned)
-            self._look_later()
+            self._look_later(soon=self._finish(replica, compaction, cleaned))
 
         def failed(error: Exception) -> None:
             self._give_up(replica, compaction, error)
@@ -104,17 +119,19 @@ class LogCleaner:
         work = partial(self._clean, compaction.order)
         self._job = self._runtime.spawn.spawn(work, done, failed, ExecutorKind.WORKER)
 
-    def _finish(self, replica: Replica, compaction: Compaction, cleaned: CleaningResult) -> None:
+    def _finish(self, replica: Replica, compaction: Compaction, cleaned: CleaningResult) -> bool:
+        """Put the result in place; returns whether the log is compacted."""
         if not replica.is_usable:
             compaction.cancel()
-            return
+            return False
         try:
             compacted = replica.log.finish_compaction(compaction, cleaned)
         except StorageError as error:
             self._give_up(replica, compaction, error)
-            return
+            return False
         if compacted is not None:
             events.info("partition.compacted", partition=str(replica.name), **compacted._asdict())
+        return compacted is not None
 
     def _give_up(self, replica: Replica, compaction: Compaction, error: Exception) -> None:
         events.warning("partition.compaction_failed", partition=str(replica.name), error=error)

@@ -592,16 +592,21 @@ class CleanableSegments(NamedTuple):
 NO_SEGMENTS = CleanableSegments((), 0, overdue=False)
 
 
-def cleanable(state: LogState, rules: CompactionRules, now: Timestamp) -> CleanableSegments:
-    """What could be compacted now; nothing before the last compaction is wholly finished."""
+def cleanable(
+    state: LogState, rules: CompactionRules, now: Timestamp, *, after_checkpoint: bool = False
+) -> CleanableSegments:
+    """What could be compacted now, or after a checkpoint; nothing before the last compaction is finished."""
     if state.stopped is not None or any(row.swapping for row in state.checkpoint.sealed):
         return NO_SEGMENTS
     found: list[Segment] = []
     clean, in_clean_part = 0, True
+    covered = state.end if after_checkpoint else state.checkpoint.segment
     for index in range(len(state.segments) - 1):
         segment = state.segments[index]
         in_clean_part = in_clean_part and segment.cleaned
-        if not _is_settled(state, index) or not (in_clean_part or _is_old_enough(segment, rules, now)):
+        if not _is_settled(state, index, covered) or not (
+            in_clean_part or _is_old_enough(segment, rules, now)
+        ):
             break
         found.append(segment)
         clean += in_clean_part
@@ -639,14 +644,11 @@ def plan(state: LogState, rules: CompactionRules, now: Timestamp, token: str) ->
     )
 
 
-def _is_settled(state: LogState, index: int) -> bool:
+def _is_settled(state: LogState, index: int, covered: Offset) -> bool:
     """Whether a segment is whole and durable, and everything in it decided for good."""
     end = state.segments.end_of(index, state.end)
     stable = state.producers.transactions.last_stable_offset(state.high_watermark)
-    return (
-        end <= min(stable, state.high_watermark, state.checkpoint.segment)
-        and not state.segments[index].damage
-    )
+    return end <= min(stable, state.high_watermark, covered) and not state.segments[index].damage
 
 
 def _is_old_enough(segment: Segment, rules: CompactionRules, now: Timestamp) -> bool:

@@ -369,6 +369,10 @@ class PartitionLog:
         """
         return compacting.cleanable(self._state, rules, now).urgency(rules)
 
+    def is_due_after_checkpoint(self, rules: CompactionRules, now: Timestamp) -> bool:
+        """Whether compaction is due as soon as a checkpoint covers all sealed segments."""
+        return compacting.cleanable(self._state, rules, now, after_checkpoint=True).is_due(rules)
+
     def begin_compaction(self, rules: CompactionRules, now: Timestamp, token: str) -> Compaction | None:
         """The task for a worker, if compaction is due; `token` must be unique to this compaction.
 

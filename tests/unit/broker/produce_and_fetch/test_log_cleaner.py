@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 EAGER = {"cleanup_policy": "compact", "segment_bytes": "1000", "min_cleanable_dirty_ratio": "0.1"}
 LONG_ENOUGH = 60 * SECOND
+# `log.cleaner.backoff.ms`, and what a checkpoint and a compaction may take after it.
+BACKOFF, A_MOMENT = 15 * SECOND, 3 * SECOND
 
 
 def records_of(partition: LeaderPartition) -> list[Record]:
@@ -43,6 +45,28 @@ def test_a_compacted_topic_gets_smaller_and_keeps_the_latest_record(bench: "Benc
     assert partition.log.stats.compactions >= 1
     assert partition.log.size_bytes < before
     assert (records_of(partition)[-1].offset, records_of(partition)[-1].value) == (59, b"59")
+
+
+def test_what_no_checkpoint_covers_yet_gets_one_and_does_not_wait_for_the_look_after_the_next(
+    bench: "Bench",
+) -> None:
+    partition = bench.topic("prices", **EAGER)
+    bench.run(BACKOFF - 2 * SECOND)
+    fill(bench, partition)
+
+    bench.run(2 * SECOND + A_MOMENT)
+
+    assert partition.log.stats.compactions == 1
+
+
+def test_the_next_log_is_compacted_soon_after_the_first(bench: "Bench") -> None:
+    partitions = [bench.topic(name, **EAGER) for name in ("prices", "stocks")]
+    for partition in partitions:
+        fill(bench, partition)
+
+    bench.run(BACKOFF + A_MOMENT)
+
+    assert [partition.log.stats.compactions for partition in partitions] == [1, 1]
 
 
 @pytest.mark.parametrize("changed", [{"cleanup_policy": "delete"}, {"min_compaction_lag_ms": "900000"}])
