@@ -30,17 +30,19 @@ T = TypeVar("T")
 
 
 class ClusterProcesses:
-    """Nodes 1 to `count`, started, hit and asked by number.
+    """Nodes 1 to `count`, or from `first` on, started, hit and asked by number.
 
     On loopback their ports stay reserved while the cluster exists: otherwise a client that knocks at
     a dead node could be given that very port for its own end of a connection.
     """
 
-    def __init__(self, root: Path, *settings: str, count: int = 3, network: Network | None = None) -> None:
+    def __init__(
+        self, root: Path, *settings: str, count: int = 3, network: Network | None = None, first: int = 1
+    ) -> None:
         self.root = root
         self._settings = settings
         self._network = network
-        numbers = range(1, count + 1)
+        numbers = range(first, first + count)
         wanted = {f"{door} {number}": Address(HOST, 0) for number in numbers for door in PORTS}
         self._reserved = PortReservations({} if network else wanted)
         self.voters = ",".join(f"{number}@{self.listener(number, 'peer')}" for number in numbers)
@@ -153,10 +155,10 @@ class ClusterProcesses:
 
 @contextlib.contextmanager
 def cluster_of(
-    root: Path, *settings: str, count: int = 3, network: Network | None = None
+    root: Path, *settings: str, count: int = 3, network: Network | None = None, first: int = 1
 ) -> Iterator[ClusterProcesses]:
     """A cluster that is ready, and ended at the end."""
-    cluster = ClusterProcesses(root, *settings, count=count, network=network)
+    cluster = ClusterProcesses(root, *settings, count=count, network=network, first=first)
     try:
         yield cluster.start()
     finally:

@@ -6,13 +6,13 @@ The distribution lacks two files they import; a stub stands in, since they start
 import os
 import subprocess
 import sys
-from collections.abc import Collection
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from tests.compatibility.node import Broker, running_node
+from tests.compatibility.node import running_node
 from tests.compatibility.suites.downloads import Unavailable, run, unpack
-from tests.compatibility.suites.outcomes import Outcome
+from tests.compatibility.suites.outcomes import Asked, Outcome
+from tests.support.clusters import cluster_of
 
 VERSION = "3.0.12"
 SERVICE = """\
@@ -45,29 +45,28 @@ def prepare(work: Path) -> Path:
     return source
 
 
-def execute(
-    tests: Path, directory: Path, only: Collection[str], leave_out: Collection[str], seconds: float
-) -> dict[str, Outcome]:
-    """Run the tests against a fresh node. They want it to be broker 0, and sessions of three seconds."""
-    settings = ("node.id=0", "topics.partitions=4", "groups.session_timeout_ms_min=1000")
-    with running_node(directory, *settings) as broker:
-        return _run(tests, broker, only, leave_out, seconds)
+def execute(tests: Path, directory: Path, asked: Asked) -> dict[str, Outcome]:
+    """Run the tests against fresh nodes. They want one to be broker 0, and sessions of three seconds."""
+    settings = ("topics.partitions=4", "groups.session_timeout_ms_min=1000")
+    if asked.brokers > 1:
+        with cluster_of(directory, *settings, count=asked.brokers, first=0) as cluster:
+            return _run(tests, str(cluster.listener(0, "kafka")), asked)
+    with running_node(directory, "node.id=0", *settings) as broker:
+        return _run(tests, broker.address, asked)
 
 
-def _run(
-    tests: Path, broker: Broker, only: Collection[str], leave_out: Collection[str], seconds: float
-) -> dict[str, Outcome]:
+def _run(tests: Path, address: str, asked: Asked) -> dict[str, Outcome]:
     report = tests / "report.xml"
     report.unlink(missing_ok=True)
     variables = {
-        "KAFKA_URI": f"kafka://{broker.address}",
+        "KAFKA_URI": f"kafka://{address}",
         "KAFKA_VERSION": "4.3.0",
         "KAFKA_ROOT": str(tests),
     }
-    chosen = [f"test/integration/{name}" for name in only] or ["test/integration"]
-    left_out = [f"--deselect=test/integration/{name}" for name in leave_out]
+    chosen = [f"test/integration/{name}" for name in sorted(asked.only)] or ["test/integration"]
+    left_out = [f"--deselect=test/integration/{name}" for name in sorted(asked.leave_out)]
     options = ["-q", "-p", "no:randomly", "--timeout=60", f"--junitxml={report}"]
-    with (tests / "output.log").open("w") as output:
+    with (tests / f"output-{asked.brokers}.log").open("w") as output:
         try:
             subprocess.run(
                 [sys.executable, "-m", "pytest", *options, *left_out, *chosen],
@@ -75,11 +74,11 @@ def _run(
                 env=os.environ | variables,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                timeout=seconds,
+                timeout=asked.seconds,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise Unavailable(f"not done after {seconds:.0f} s; see {output.name}") from None
+            raise Unavailable(f"not done after {asked.seconds:.0f} s; see {output.name}") from None
     if not report.exists():
         raise Unavailable(f"pytest ended without a report; see {output.name}")
     return dict(_read(case) for case in ET.parse(report).iter("testcase"))

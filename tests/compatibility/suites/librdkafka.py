@@ -4,18 +4,18 @@ They want Kafka's command line for a few topics; `kafka_topics` stands in for it
 need no broker, `-E` those that want a library of their own to break sockets, `-Q` makes them quick.
 """
 
+import contextlib
 import json
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tests.compatibility.node import running_node
 from tests.compatibility.suites.downloads import Unavailable, run, unpack
-from tests.compatibility.suites.outcomes import Outcome
+from tests.compatibility.suites.outcomes import Asked, Outcome
 from tests.support.clusters import cluster_of
 
 PACKAGE = "@confluentinc/kafka-javascript"
@@ -98,28 +98,25 @@ def prepare(work: Path) -> Path:
     return tests
 
 
-def execute(
-    tests: Path, directory: Path, only: Collection[str], leave_out: Collection[str], seconds: float
-) -> dict[str, Outcome]:
+def execute(tests: Path, directory: Path, asked: Asked) -> dict[str, Outcome]:
     """Run the tests against fresh nodes; a test is called by the number it begins with."""
-    asked = Asked(frozenset(only), frozenset(leave_out))
-    with running_node(_made(directory / "default"), PARTITIONS) as broker:
-        outcomes = _defaults(tests, broker.address, asked, seconds) | _parts(tests, broker.address, asked)
+    with _brokers(_made(directory / "default"), asked.brokers) as address:
+        outcomes = _defaults(tests, address, asked) | _parts(tests, address, asked)
     with cluster_of(_made(directory / "three"), PARTITIONS) as cluster:
-        outcomes |= _on_three(tests, cluster.bootstrap, asked, seconds)
+        outcomes |= _on_three(tests, cluster.bootstrap, asked)
     with cluster_of(_made(directory / "bare"), PARTITIONS, "topics.auto_create=false") as cluster:
         return outcomes | _without_auto_create(tests, cluster.bootstrap, asked)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """Which tests shall run: those named, or all but some."""
-
-    only: frozenset[str]
-    leave_out: frozenset[str]
-
-    def wants(self, name: str) -> bool:
-        return name in self.only if self.only else name not in self.leave_out
+@contextlib.contextmanager
+def _brokers(directory: Path, count: int) -> Iterator[str]:
+    """One node, or several that are a cluster: where clients find them."""
+    if count > 1:
+        with cluster_of(directory, PARTITIONS, count=count) as cluster:
+            yield cluster.bootstrap
+    else:
+        with running_node(directory, PARTITIONS) as broker:
+            yield broker.address
 
 
 def _made(directory: Path) -> Path:
@@ -131,11 +128,11 @@ def _numbers(names: Iterable[str]) -> str:
     return ",".join(sorted({name[:4] for name in names if SEPARATOR not in name}))
 
 
-def _defaults(tests: Path, address: str, asked: Asked, seconds: float) -> dict[str, Outcome]:
+def _defaults(tests: Path, address: str, asked: Asked) -> dict[str, Outcome]:
     chosen = {"TESTS": _numbers(asked.only), "TESTS_SKIP": _numbers(asked.leave_out)}
     if asked.only and not chosen["TESTS"]:
         return {}
-    outcomes = _run(tests, address, chosen, seconds)
+    outcomes = _run(tests, address, f"default-{asked.brokers}", chosen, asked.seconds)
     return {name: outcome for name, outcome in outcomes.items() if name not in WITHOUT_AUTO_CREATE}
 
 
@@ -146,23 +143,19 @@ def _parts(tests: Path, address: str, asked: Asked) -> dict[str, Outcome]:
             name = f"{whole}{SEPARATOR}{part}"
             if asked.wants(name):
                 chosen = {"TESTS": whole[:4], "SUBTESTS": part}
-                outcomes[name] = _run(tests, address, chosen, PART_SECONDS)[whole]
+                outcomes[name] = _run(tests, address, f"{part}-{asked.brokers}", chosen, PART_SECONDS)[whole]
     return outcomes
 
 
-def _on_three(tests: Path, address: str, asked: Asked, seconds: float) -> dict[str, Outcome]:
+def _on_three(tests: Path, address: str, asked: Asked) -> dict[str, Outcome]:
     """What wants three replicas, and groups of the new protocol."""
-    return _chosen(tests, address, asked, ("three", THREE_BROKERS, {}), seconds) | _chosen(
-        tests, address, asked, ("consumer", GROUPS, {"TEST_CONSUMER_GROUP_PROTOCOL": "consumer"}), seconds
+    return _chosen(tests, address, asked, ("three", THREE_BROKERS, {})) | _chosen(
+        tests, address, asked, ("consumer", GROUPS, {"TEST_CONSUMER_GROUP_PROTOCOL": "consumer"})
     )
 
 
 def _chosen(
-    tests: Path,
-    address: str,
-    asked: Asked,
-    chosen: tuple[str, Collection[str], Mapping[str, str]],
-    seconds: float,
+    tests: Path, address: str, asked: Asked, chosen: tuple[str, Collection[str], Mapping[str, str]]
 ) -> dict[str, Outcome]:
     """Some tests under a name of their own, with variables."""
     prefix, members, variables = chosen
@@ -170,7 +163,7 @@ def _chosen(
     wanted = {name: title for name, title in names.items() if asked.wants(title)}
     if not wanted:
         return {}
-    outcomes = _run(tests, address, {"TESTS": _numbers(wanted), **variables}, seconds)
+    outcomes = _run(tests, address, prefix, {"TESTS": _numbers(wanted), **variables}, asked.seconds)
     return {title: outcomes[name] for name, title in wanted.items()}
 
 
@@ -181,14 +174,14 @@ def _without_auto_create(tests: Path, address: str, asked: Asked) -> dict[str, O
         return {}
     # Not in quick mode, which leaves out every part of these.
     chosen = {"TESTS": _numbers(wanted), "TEST_SCENARIO": "noautocreate"}
-    outcomes = _run(tests, address, chosen, PART_SECONDS, quick=False)
+    outcomes = _run(tests, address, "noautocreate", chosen, PART_SECONDS, quick=False)
     return {title: outcomes[name] for name, title in wanted.items()}
 
 
 def _run(
-    tests: Path, address: str, chosen: Mapping[str, str], seconds: float, *, quick: bool = True
+    tests: Path, address: str, title: str, chosen: Mapping[str, str], seconds: float, *, quick: bool = True
 ) -> dict[str, Outcome]:
-    """One run of the suite's own runner; `chosen` are variables that say of what."""
+    """One run of the suite's own runner; `chosen` say of what, `title` where its output goes."""
     (tests / "test.conf").write_text(f"bootstrap.servers={address}\n")
     report = tests / "report.json"
     report.unlink(missing_ok=True)
@@ -200,7 +193,7 @@ def _run(
         "KAFKA_PATH": str(tests.parents[3] / "kafka"),
         "BROKERS": address,
     } | {name: value for name, value in chosen.items() if value}
-    with (tests / "output.log").open("w") as output:
+    with (tests / f"output-{title}.log").open("w") as output:
         process = subprocess.Popen(
             ["./test-runner", "-L", "-E", "-p4", *(["-Q"] if quick else [])],
             cwd=tests,

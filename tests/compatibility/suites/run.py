@@ -1,6 +1,6 @@
-"""Run a foreign suite against one fresh node, and compare what passes with the list kept here.
+"""Run a foreign suite against fresh brokers, and compare what passes with the list kept here.
 
-    python -m tests.compatibility.suites.run librdkafka|kafka-python [--all] [--only NAME]
+    python -m tests.compatibility.suites.run librdkafka|kafka-python [--brokers 3] [--all] [--only NAME]
 
 Exit status: 0 as listed or better, 1 something that passed before fails, 2 the suite cannot be run here.
 """
@@ -9,22 +9,19 @@ import argparse
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
 from tests.compatibility.suites import kafka_python, librdkafka
 from tests.compatibility.suites.downloads import Unavailable
-from tests.compatibility.suites.outcomes import Comparison, Expected, Outcome, compare, read_list
+from tests.compatibility.suites.outcomes import Asked, Comparison, Expected, Outcome, compare, read_list
 
 
 class Suite(Protocol):
     """What the module of a suite offers."""
 
     def prepare(self, work: Path) -> Path: ...
-    def execute(
-        self, tests: Path, directory: Path, only: Collection[str], leave_out: Collection[str], seconds: float
-    ) -> dict[str, Outcome]: ...
+    def execute(self, tests: Path, directory: Path, asked: Asked) -> dict[str, Outcome]: ...
 
 
 SUITES: dict[str, Suite] = {"librdkafka": librdkafka, "kafka-python": kafka_python}
@@ -36,12 +33,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("suite", choices=SUITES)
     parser.add_argument("--all", action="store_true", help="also what the list says cannot pass yet")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this test; repeatable")
+    parser.add_argument("--brokers", type=int, default=1, help="how many brokers the cluster has")
     parser.add_argument("--minutes", type=float, default=15, help="bound for the run itself")
     asked = parser.parse_args(arguments)
-    expected = read_list(asked.suite)
-    leave_out = () if asked.all or asked.only else tuple(expected.not_yet)
+    expected = read_list(asked.suite, asked.brokers)
+    leave_out = frozenset(() if asked.all or asked.only else expected.not_yet)
+    chosen = Asked(frozenset(asked.only), leave_out, asked.brokers, asked.minutes * 60)
     try:
-        outcomes = _outcomes(asked.suite, asked.only, leave_out, asked.minutes * 60)
+        outcomes = _outcomes(asked.suite, chosen)
     except Unavailable as reason:
         print(f"{asked.suite}: cannot be run here: {reason}")
         return 2
@@ -53,13 +52,13 @@ def main(arguments: list[str]) -> int:
     return 1 if comparison.is_regression else 0
 
 
-def _outcomes(name: str, only: list[str], leave_out: tuple[str, ...], seconds: float) -> dict[str, Outcome]:
+def _outcomes(name: str, asked: Asked) -> dict[str, Outcome]:
     suite = SUITES[name]
     print(f"{name}: fetching and building into {WORK} (once)", flush=True)
     tests = suite.prepare(WORK)
-    print(f"{name}: running, with output in {tests / 'output.log'}", flush=True)
+    print(f"{name}: running on {asked.brokers} broker(s), with output in {tests}/output-*.log", flush=True)
     with tempfile.TemporaryDirectory() as directory:
-        return suite.execute(tests, Path(directory), only, leave_out, seconds)
+        return suite.execute(tests, Path(directory), asked)
 
 
 def _part(expected: Expected, only: list[str]) -> Expected:
@@ -67,6 +66,7 @@ def _part(expected: Expected, only: list[str]) -> Expected:
         tuple(name for name in expected.passed if name in only),
         {name: reason for name, reason in expected.skipped.items() if name in only},
         {name: reason for name, reason in expected.not_yet.items() if name in only},
+        {name: reason for name, reason in expected.fails_too.items() if name in only},
     )
 
 
@@ -75,6 +75,9 @@ def _report(name: str, outcomes: dict[str, Outcome], expected: Expected, compari
     print(f"{name}: {', '.join(f'{count} {outcome}' for outcome, count in sorted(counts.items()))}")
     for test, reason in expected.not_yet.items():
         print(f"  not yet              {test}: {reason}")
+    for test, reason in expected.fails_too.items():
+        outcome = outcomes[test].value if test in outcomes else "not run"
+        print(f"  as with Kafka        {test}: {outcome}; {reason}")
     for title, tests in (
         ("PASSED BEFORE", comparison.lost),
         ("FAILED, NOT LISTED", comparison.failed_unlisted),

@@ -16,6 +16,23 @@ def test_a_list_names_every_test_once_with_a_reason_that_is_allowed(suite: str) 
     assert [reason for reason in expected.not_yet.values() if not reason.startswith(REASONS)] == []
 
 
+@pytest.mark.parametrize("suite", ["librdkafka", "kafka-python"])
+def test_what_fails_on_several_brokers_passes_on_one(suite: str) -> None:
+    alone, several = read_list(suite), read_list(suite, brokers=3)
+
+    assert not alone.fails_too
+    assert {*several.passed, *several.fails_too} == set(alone.passed)
+
+
+def test_a_test_that_fails_with_kafka_too_may_fail() -> None:
+    expected = Expected(passed=("good",), skipped={}, not_yet={}, fails_too={"astray": "one replica"})
+
+    comparison = compare({"good": Outcome.PASSED, "astray": Outcome.FAILED}, expected)
+
+    assert not comparison.is_regression
+    assert comparison.unlisted == ()
+
+
 def test_what_is_as_listed_is_no_regression() -> None:
     outcomes = {"good": Outcome.PASSED, "better": Outcome.PASSED, "left-out": Outcome.SKIPPED}
 
