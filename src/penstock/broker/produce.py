@@ -37,6 +37,7 @@ from penstock.broker.lease import NO_LEASE
 from penstock.broker.partitions import LeaderPartition, PartitionStopped, ReplicaManager
 from penstock.broker.transactions.verification import (
     ENDED,
+    PARKED_BATCH_BYTES,
     TransactionalProducer,
     TransactionalRequest,
     TransactionVerification,
@@ -543,7 +544,11 @@ class ProduceService:
 
         turn = partial(self._verified, partition, batch, on_all, transaction, pending)
         refused = verification.park(
-            partition, producer, turn, sequence=header.base_sequence, size_bytes=len(batch)
+            partition,
+            producer,
+            turn,
+            sequence=header.base_sequence,
+            size_bytes=PARKED_BATCH_BYTES + len(batch),
         )
         return refused or pending
 
@@ -637,7 +642,7 @@ class ProduceService:
         except StorageError as error:
             return ApiError(ErrorKind.STORAGE_FAILED, str(error))
         if header.attributes & TRANSACTIONAL:
-            self._verification.appended(partition, header.producer_id)
+            self._verification.appended(partition, header.producer_id, header.producer_epoch)
         first, end = appended[0], Offset(appended[1] + 1)
         topic = partition.name.topic
         figures = self._metrics.by_topic.get(topic) or self._metrics.figures_of(topic)

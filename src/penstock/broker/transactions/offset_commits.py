@@ -83,4 +83,4 @@ class TransactionalOffsetCommits:
             return
         self._groups.submit(command)
         if is_open(partition, command.producer_id, command.producer_epoch):
-            self._verification.appended(partition, command.producer_id)
+            self._verification.appended(partition, command.producer_id, command.producer_epoch)

@@ -15,6 +15,10 @@ Batches of one producer wait for the answer in the order in which they came; tho
 producer whose first batch failed cannot begin with its second: the guard remembers the lowest sequence, where
 the partition knows nothing else of the producer.
 
+Anybody can name a producer id, an epoch and a transactional id. What belongs together has a guard of its own,
+and the coordinator is asked for each: what it does not know changes nothing for others, and an epoch that it
+knows ends those before.
+
 All questions of one turn of the loop about one transaction go to the coordinator together.
 """
 
@@ -28,19 +32,19 @@ from penstock.core.model import ApiError, ErrorKind, ProducerId, TopicPartition
 from penstock.core.records import BatchHeader
 from penstock.runtime import Timers
 
-# Producers of one partition whose transactions are being verified; beyond it the oldest are forgotten.
-GUARDS_MAX = 10_000
-# Bytes of batches that wait for a coordinator, on this node.
+# Guards of one producer id in a partition. A producer has one, and one more while another takes its place.
+GUARDS_PER_PRODUCER_MAX = 8
+# Guards that failed and are remembered for their sequences, on this node: about 10 MB.
+FAILED_MAX = 10_000
+# Bytes of batches that wait for a coordinator, on this node; and about what a batch takes besides its own.
 PARKED_BYTES_MAX = 64 << 20
+PARKED_BATCH_BYTES = 1_000
 NO_ANSWER = ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE, "the transaction coordinator did not answer")
 NOT_AVAILABLE = ApiError(ErrorKind.INVALID_TRANSACTION, "transactions are not available on this node")
 ENDED = ApiError(ErrorKind.INVALID_TRANSACTION, "the batch belongs to a transaction that has ended")
 FENCED = ApiError(ErrorKind.PRODUCER_FENCED)
 BUSY = ApiError(
     ErrorKind.NOT_ENOUGH_REPLICAS, "too many batches wait for transaction coordinators; try again"
-)
-UNDECIDED = ApiError(
-    ErrorKind.NOT_ENOUGH_REPLICAS, "a later epoch of the producer is being verified; try again"
 )
 # Errors of the way to the coordinator. Producers of all versions try again after NOT_ENOUGH_REPLICAS.
 RETRIABLE = (
@@ -114,20 +118,20 @@ class GuardState(enum.Enum):
     DROPPED = enum.auto()
 
 
-# What a later epoch is to the batches of those before: anybody can name one, the coordinator must know of it.
-_LATER = {GuardState.VERIFIED: FENCED, GuardState.ASKING: UNDECIDED}
-
-
 class TransactionGuard:
     """The verification of one producer's next transaction in one partition."""
 
-    __slots__ = ("epoch", "lowest_sequence", "state", "turns")
+    __slots__ = ("lowest_sequence", "producer", "state", "turns")
 
-    def __init__(self, epoch: int, sequence: int) -> None:
-        self.epoch = epoch
+    def __init__(self, producer: TransactionalProducer, sequence: int) -> None:
+        self.producer = producer
         self.lowest_sequence = sequence
         self.state = GuardState.FAILED
         self.turns: deque[tuple[VerifiedTurn, int]] = deque()
+
+    @property
+    def epoch(self) -> int:
+        return self.producer.producer_epoch
 
 
 class TransactionVerification:
@@ -136,7 +140,10 @@ class TransactionVerification:
     def __init__(self, timers: Timers, coordinators: TransactionPartitions) -> None:
         self._timers = timers
         self._coordinators = coordinators
-        self._guards: dict[LeaderPartition, dict[int, TransactionGuard]] = {}
+        # By partition and producer id, the oldest first.
+        self._guards: dict[LeaderPartition, dict[int, list[TransactionGuard]]] = {}
+        # Those that nothing waits for any more, the oldest first.
+        self._failed: dict[TransactionGuard, LeaderPartition] = {}
         # What is asked at the end of this turn of the loop.
         self._asking: dict[TransactionalProducer, list[tuple[LeaderPartition, TransactionGuard]]] = {}
         self._parked_bytes = 0
@@ -145,20 +152,20 @@ class TransactionVerification:
         """Whether a batch may be appended: its transaction is open, or verified and not ended since."""
         if is_open(partition, producer_id, producer_epoch):
             return True
-        guard = self._guard(partition, producer_id)
-        return guard is not None and guard.state is GuardState.VERIFIED and guard.epoch == producer_epoch
+        return any(
+            guard.state is GuardState.VERIFIED and guard.epoch == producer_epoch
+            for guard in self._guards_of(partition, producer_id)
+        )
 
     def admits_now(self, partition: LeaderPartition, producer_id: int, producer_epoch: int) -> bool:
         """Whether, besides, no earlier batches of the producer wait for the coordinator's answer."""
-        guard = self._guard(partition, producer_id)
-        if guard is not None and guard.turns and guard.epoch == producer_epoch:
+        if self._is_waiting(partition, producer_id, producer_epoch):
             return False
         return self.admits(partition, producer_id, producer_epoch)
 
     def is_asking(self, partition: LeaderPartition, header: BatchHeader) -> bool:
         """Whether earlier batches of the same producer and epoch wait for the coordinator's answer."""
-        guard = self._guard(partition, header.producer_id)
-        return guard is not None and bool(guard.turns) and guard.epoch == header.producer_epoch
+        return self._is_waiting(partition, header.producer_id, header.producer_epoch)
 
     def check_sequence(
         self, partition: LeaderPartition, producer: TransactionalProducer, sequence: int, *, is_turn: bool
@@ -166,8 +173,7 @@ class TransactionVerification:
         """The error of a batch that cannot be the producer's first one, if nothing of it is in the log."""
         if partition.log.producers.get(ProducerId(producer.producer_id)) is not None:
             return None
-        guard = self._guard(partition, producer.producer_id)
-        known = guard if guard is not None and guard.epoch == producer.producer_epoch else None
+        known = self._guard(partition, producer)
         if known is not None and known.turns and not is_turn:
             # Behind others it waits for its turn; then they are in the log, or failed.
             return None
@@ -190,32 +196,29 @@ class TransactionVerification:
         """Have `turn` called when the coordinator has answered, never at once; or return why not."""
         if self._parked_bytes + size_bytes > PARKED_BYTES_MAX:
             return BUSY
-        guards = self._guards_of(partition)
-        guard = guards.get(producer.producer_id)
-        if guard is not None and guard.epoch > producer.producer_epoch and guard.state in _LATER:
-            return _LATER[guard.state]
-        if guard is None or guard.epoch != producer.producer_epoch:
-            if guard is not None:
-                guard.state = GuardState.DROPPED
-            elif len(guards) >= GUARDS_MAX:
-                self._forget_oldest(guards)
-            guard = guards[producer.producer_id] = TransactionGuard(producer.producer_epoch, sequence)
+        guards = self._guards_of(partition, producer.producer_id)
+        if any(each.state is GuardState.VERIFIED and each.epoch > producer.producer_epoch for each in guards):
+            return FENCED
+        guard = self._guard(partition, producer) or self._add(partition, producer, sequence)
+        if guard is None:
+            return BUSY
         guard.lowest_sequence = min(guard.lowest_sequence, sequence)
         guard.turns.append((turn, size_bytes))
         self._parked_bytes += size_bytes
         if guard.state is GuardState.FAILED:
             guard.state = GuardState.ASKING
+            self._failed.pop(guard, None)
             self._ask_soon(partition, producer, guard)
         return None
 
-    def appended(self, partition: LeaderPartition, producer_id: int) -> None:
+    def appended(self, partition: LeaderPartition, producer_id: int, producer_epoch: int) -> None:
         """A batch was appended: the transaction is open, and what follows needs no guard."""
-        guards = self._guards.get(partition)
-        if guards:
-            guard = guards.get(producer_id)
+        if partition not in self._guards:
+            return
+        for guard in list(self._guards_of(partition, producer_id)):
             # While batches wait, it keeps those that come now behind them.
-            if guard is not None and not guard.turns:
-                self._remove(partition, producer_id)
+            if guard.epoch == producer_epoch and not guard.turns:
+                self._remove(partition, guard)
 
     def marker_written(
         self, partition: LeaderPartition, producer_id: int, producer_epoch: int, transaction_version: int
@@ -225,34 +228,68 @@ class TransactionVerification:
         With transaction version 2 a marker has the next transaction's epoch, whose first batch may wait
         here for exactly this marker.
         """
-        guard = self._guard(partition, producer_id)
-        is_next = guard is not None and transaction_version >= 2 and guard.epoch >= producer_epoch
-        if guard is not None and not is_next:
-            guard.state = GuardState.DROPPED
-            self._remove(partition, producer_id)
+        for guard in list(self._guards_of(partition, producer_id)):
+            if transaction_version < 2 or guard.epoch < producer_epoch:
+                self._drop(partition, guard)
 
-    def _guard(self, partition: LeaderPartition, producer_id: int) -> TransactionGuard | None:
+    def _guards_of(self, partition: LeaderPartition, producer_id: int) -> Sequence[TransactionGuard]:
         guards = self._guards.get(partition)
-        return None if guards is None else guards.get(producer_id)
+        return () if guards is None else guards.get(producer_id, ())
 
-    def _guards_of(self, partition: LeaderPartition) -> dict[int, TransactionGuard]:
-        guards = self._guards.get(partition)
-        if guards is None:
-            for other in [one for one in self._guards if one.stopped is not None]:
-                # Its batches get their error when the coordinator has answered.
-                del self._guards[other]
-            guards = self._guards[partition] = {}
-        return guards
+    def _guard(self, partition: LeaderPartition, producer: TransactionalProducer) -> TransactionGuard | None:
+        for guard in self._guards_of(partition, producer.producer_id):
+            if guard.producer == producer:
+                return guard
+        return None
 
-    def _remove(self, partition: LeaderPartition, producer_id: int) -> None:
-        guards = self._guards[partition]
-        del guards[producer_id]
+    def _is_waiting(self, partition: LeaderPartition, producer_id: int, producer_epoch: int) -> bool:
+        if partition not in self._guards:
+            return False
+        guards = self._guards_of(partition, producer_id)
+        return any(guard.turns and guard.epoch == producer_epoch for guard in guards)
+
+    def _add(
+        self, partition: LeaderPartition, producer: TransactionalProducer, sequence: int
+    ) -> TransactionGuard | None:
+        """A new guard, unless too many of this producer id are waiting for answers."""
+        known = self._guards_of(partition, producer.producer_id)
+        if len(known) >= GUARDS_PER_PRODUCER_MAX:
+            oldest = next((guard for guard in known if guard in self._failed), None)
+            if oldest is None:
+                return None
+            self._remove(partition, oldest)
+        if partition not in self._guards:
+            self._forget_stopped()
+        guard = TransactionGuard(producer, sequence)
+        self._guards.setdefault(partition, {}).setdefault(producer.producer_id, []).append(guard)
+        return guard
+
+    def _forget_stopped(self) -> None:
+        for partition in [each for each in self._guards if each.stopped is not None]:
+            # Its batches get their error when the coordinator has answered.
+            for guards in self._guards.pop(partition).values():
+                for guard in guards:
+                    self._failed.pop(guard, None)
+
+    def _drop(self, partition: LeaderPartition, guard: TransactionGuard) -> None:
+        guard.state = GuardState.DROPPED
+        self._remove(partition, guard)
+
+    def _remove(self, partition: LeaderPartition, guard: TransactionGuard) -> None:
+        by_producer, producer_id = self._guards[partition], guard.producer.producer_id
+        guards = by_producer[producer_id]
+        guards.remove(guard)
+        self._failed.pop(guard, None)
         if not guards:
-            del self._guards[partition]
+            del by_producer[producer_id]
+            if not by_producer:
+                del self._guards[partition]
 
-    def _forget_oldest(self, guards: dict[int, TransactionGuard]) -> None:
-        oldest = next(iter(guards))
-        guards.pop(oldest).state = GuardState.DROPPED
+    def _remember_failed(self, partition: LeaderPartition, guard: TransactionGuard) -> None:
+        self._failed[guard] = partition
+        if len(self._failed) > FAILED_MAX:
+            oldest = next(iter(self._failed))
+            self._remove(self._failed[oldest], oldest)
 
     def _ask_soon(
         self, partition: LeaderPartition, producer: TransactionalProducer, guard: TransactionGuard
@@ -289,10 +326,7 @@ class TransactionVerification:
         guard: TransactionGuard,
         error: ApiError | None,
     ) -> None:
-        if guard.state is GuardState.DROPPED:
-            error = error or ENDED
-        else:
-            guard.state = GuardState.VERIFIED if error is None else GuardState.FAILED
+        error = self._judged(partition, guard, error)
         # Those that come while these have their turn have other guards, or wait behind them.
         waiting = len(guard.turns)
         while guard.turns and (error is None or waiting):
@@ -301,13 +335,29 @@ class TransactionVerification:
             guard.turns.popleft()
             self._parked_bytes -= size_bytes
             waiting -= 1
-        if self._guard(partition, producer.producer_id) is guard:
-            if is_open(partition, producer.producer_id, producer.producer_epoch):
-                self._remove(partition, producer.producer_id)
-            elif guard.turns:
-                # They came while others got the error.
-                guard.state = GuardState.ASKING
-                self._ask_soon(partition, producer, guard)
+        if guard not in self._guards_of(partition, producer.producer_id):
+            return
+        if is_open(partition, producer.producer_id, producer.producer_epoch):
+            self._remove(partition, guard)
+        elif guard.turns:
+            # They came while others got the error.
+            guard.state = GuardState.ASKING
+            self._ask_soon(partition, producer, guard)
+        elif guard.state is GuardState.FAILED:
+            self._remember_failed(partition, guard)
+
+    def _judged(
+        self, partition: LeaderPartition, guard: TransactionGuard, error: ApiError | None
+    ) -> ApiError | None:
+        """Take over the coordinator's answer; returns what the batches that wait get."""
+        if guard.state is GuardState.DROPPED:
+            return error or ENDED
+        guard.state = GuardState.VERIFIED if error is None else GuardState.FAILED
+        if error is None:
+            for other in list(self._guards_of(partition, guard.producer.producer_id)):
+                if other.epoch < guard.epoch:
+                    self._drop(partition, other)
+        return error
 
 
 def is_open(partition: LeaderPartition, producer_id: int, producer_epoch: int) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from penstock.broker.fetch import FetchLimits, FetchPartition
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.produce import AppendResult, PendingAppend, ProduceService
+from penstock.broker.transactions import verification
 from penstock.broker.transactions.late_transactions import LateTransactionMetrics, LateTransactions
 from penstock.broker.transactions.markers import MarkerResults, MarkerWriter, TransactionMarker
 from penstock.broker.transactions.verification import TransactionalRequest, TransactionVerification
@@ -51,7 +52,7 @@ class Coordinator:
         verify_only: bool,
         done: Callable[[Answer], None],
     ) -> None:
-        assert (transactional_id, producer_id) == ("payments", ALICE)
+        assert producer_id == ALICE, transactional_id
         self.questions.append(Question(list(partitions), verify_only, producer_epoch, done))
 
 
@@ -344,21 +345,73 @@ def test_a_coordinators_error_is_one_that_the_producers_version_understands(
     assert orders.log.end == 0
 
 
-def test_an_epoch_that_the_coordinator_does_not_know_fences_nobody(leader: Leader) -> None:
+@pytest.mark.parametrize("forged_first", [True, False])
+@pytest.mark.parametrize("answered_first", [True, False])
+@pytest.mark.parametrize(
+    ("epoch", "request_"),
+    [(9, OLD), (1, OLD._replace(transactional_id="somebody's")), (9, OLD._replace(transactional_id="x"))],
+)
+def test_what_the_coordinator_does_not_know_changes_nothing_for_a_batch_that_waits(
+    leader: Leader, forged_first: bool, answered_first: bool, epoch: int, request_: TransactionalRequest
+) -> None:
     orders = leader.bench.topic()
-    forged = leader.send(orders, 0, epoch=9)
-    while_asking = leader.send(orders, 0, epoch=1)
-    leader.coordinator.questions.pop().answer(ErrorKind.PRODUCER_FENCED)
+    sent = {}
+    for is_forged in (forged_first, not forged_first):
+        if is_forged:
+            sent[True] = leader.send(orders, 0, epoch=epoch, request=request_)
+        else:
+            sent[False] = leader.send(orders, 0, epoch=1)
+
+    answers = [
+        ErrorKind.PRODUCER_FENCED if is_forged else None for is_forged in (forged_first, not forged_first)
+    ]
+    questions = list(zip(leader.coordinator.questions, answers, strict=True))
+    for question, kind in questions if answered_first else reversed(questions):
+        question.answer(kind)
+        leader.bench.run()
+
+    assert kinds(sent[True]) == [ErrorKind.PRODUCER_FENCED]
+    assert kinds(sent[False]) == [0]
+
+
+def test_an_epoch_that_is_confirmed_while_an_earlier_one_waits_ends_that(leader: Leader) -> None:
+    orders = leader.bench.topic()
+    earlier = leader.send(orders, 0, epoch=1)
+    later = leader.send(orders, 0, epoch=2)
+    asked = leader.coordinator.questions
+
+    asked[1].answer()
+    asked[0].answer()
     leader.bench.run()
 
-    results = leader.send(orders, 0, epoch=1)
-    leader.coordinator.questions.pop().answer()
-    leader.bench.run()
+    assert (kinds(later), kinds(earlier)) == ([0], [ErrorKind.INVALID_TRANSACTION])
 
-    assert kinds(forged) == [ErrorKind.PRODUCER_FENCED]
-    # Who tries again finds out.
-    assert kinds(while_asking) == [ErrorKind.NOT_ENOUGH_REPLICAS]
-    assert kinds(results) == [0]
+
+def test_epochs_of_one_producer_that_wait_are_bounded(leader: Leader) -> None:
+    orders = leader.bench.topic()
+    results = [leader.send(orders, 0, epoch=epoch) for epoch in range(verification.GUARDS_PER_PRODUCER_MAX)]
+
+    assert kinds(leader.send(orders, 0, epoch=99)) == [ErrorKind.NOT_ENOUGH_REPLICAS]
+    leader.coordinator.questions[0].answer(ErrorKind.PRODUCER_FENCED)
+    leader.bench.run()
+    assert kinds(leader.send(orders, 0, epoch=99)) == []
+    assert [len(each) for each in results] == [1] + [0] * (len(results) - 1)
+
+
+def test_producers_whose_verification_failed_are_forgotten_beyond_a_bound(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verification, "FAILED_MAX", 2)
+    orders = leader.bench.topic()
+    for epoch in (1, 2, 3):
+        leader.send(orders, 5, epoch=epoch)
+        leader.coordinator.questions.pop().answer(ErrorKind.COORDINATOR_LOADING)
+        leader.bench.run()
+
+    results = [kinds(leader.send(orders, 6, epoch=epoch)) for epoch in (1, 2, 3)]
+
+    # Of the first one it is not known any more that something is missing before this batch.
+    assert results == [[], [ErrorKind.OUT_OF_ORDER_SEQUENCE], [ErrorKind.OUT_OF_ORDER_SEQUENCE]]
 
 
 def test_an_open_transaction_goes_on_while_another_epoch_is_verified(leader: Leader) -> None:
