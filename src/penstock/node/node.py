@@ -143,8 +143,8 @@ class Node:
             self._opened()
 
     def _opened(self) -> None:
-        # The metrics library takes a while to load: do it off the loop, before the first scrape.
-        self._runtime.spawn.spawn(MetricsPage.prepare, _ignore, _ignore, ExecutorKind.DISK)
+        # What nobody needed so far takes a while to load: do it off the loop, before somebody asks.
+        self._runtime.spawn.spawn(_load_the_rest, _ignore, _ignore, ExecutorKind.DISK)
         self._reserved.close()
         self.is_ready = True
         self._ready(self)
@@ -307,6 +307,12 @@ def _listener(options: ListenerOptions, reserved: ReservedAddresses) -> Advertis
 def _status(code: int, status: str, reason: str | None = None) -> HttpResponse:
     detail = "" if reason is None else f',"reason":"{reason}"'
     return HttpResponse(code, f'{{"status":"{status}"{detail}}}\n'.encode(), "application/json")
+
+
+def _load_the_rest() -> None:
+    """Load the handlers that no request has asked for yet, and what the metrics page needs; blocks."""
+    every_route().load()
+    MetricsPage.prepare()
 
 
 def _ignore(_: object) -> None:

@@ -132,7 +132,7 @@ def _import_node() -> None:
     from penstock.server.kafka.handlers import every_route
     from penstock.testing import embedded  # noqa: F401
 
-    every_route()
+    every_route().load()
     MetricsPage.prepare()
 
 

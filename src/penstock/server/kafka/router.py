@@ -1,7 +1,9 @@
 """Which handler serves which API and versions."""
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from penstock.core.protocol.codec import Message, decoders
@@ -15,11 +17,14 @@ Serve: TypeAlias = Callable[[Request, memoryview, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One API as this node serves it."""
+    """One API as this node serves it, in every version the table has."""
 
     api: Api
-    versions: range
     serve: Serve
+
+    @property
+    def versions(self) -> range:
+        return self.api.versions
 
 
 class Router:
@@ -27,14 +32,41 @@ class Router:
 
     def __init__(self) -> None:
         self.by_key: dict[int, Route] = {}
+        # Modules that were announced and not loaded, and what they have registered meanwhile, by API key.
+        self._announced: dict[int, str] = {}
+        self._registered: dict[int, Route] = {}
+
+    def announce(self, api: Api, module: str) -> None:
+        """Serve an API by a module that registers its handler; it is imported with the first request."""
+        if api.key not in self.by_key:
+            self._announced[api.key] = module
+            self.by_key[api.key] = Route(api, partial(self._serve_first, api.key))
+
+    def load(self) -> None:
+        """Import every handler that was announced; may run in a thread while requests are served."""
+        for key in list(self._announced):
+            self._load(key)
+
+    def _serve_first(self, key: int, call: Request, frame: memoryview, position: int) -> None:
+        self._load(key)
+        self.by_key[key].serve(call, frame, position)
+
+    def _load(self, key: int) -> None:
+        module = self._announced.get(key)
+        if module is None:
+            return
+        importlib.import_module(module)
+        # Not when it registers: what stands below its handler in the module does not exist then.
+        self.by_key[key] = self._registered[key]
+        self._announced.pop(key, None)
 
     def all(self) -> list[Route]:
         return [self.by_key[key] for key in sorted(self.by_key)]
 
     def handles(
-        self, request: type[M], versions: range | None = None
+        self, request: type[M]
     ) -> Callable[[Callable[[M, Request], None]], Callable[[M, Request], None]]:
-        """Register the decorated function for an API: in every version the table has, or in these."""
+        """Register the decorated function for an API."""
         api = _api_of(request)
 
         def register(handler: Callable[[M, Request], None]) -> Callable[[M, Request], None]:
@@ -45,26 +77,25 @@ class Router:
                 # too many when it asks for every topic (Metadata 9 and later).
                 handler(decode[call.version](frame, position)[0], call)
 
-            self._add(Route(api, versions or api.versions, serve))
+            self._add(Route(api, serve))
             return handler
 
         return register
 
-    def handles_frames(
-        self, request: type[Message], versions: range | None = None
-    ) -> Callable[[Serve], Serve]:
+    def handles_frames(self, request: type[Message]) -> Callable[[Serve], Serve]:
         """Register a function that reads the frame itself: for the hot path."""
         api = _api_of(request)
 
         def register(serve: Serve) -> Serve:
-            self._add(Route(api, versions or api.versions, serve))
+            self._add(Route(api, serve))
             return serve
 
         return register
 
     def _add(self, route: Route) -> None:
-        assert route.api.key not in self.by_key, f"{route.api.name} has two handlers"
-        self.by_key[route.api.key] = route
+        table = self._registered if route.api.key in self._announced else self.by_key
+        assert route.api.key not in table, f"{route.api.name} has two handlers"
+        table[route.api.key] = route
 
 
 def _api_of(request: type[Message]) -> Api:

@@ -1,13 +1,15 @@
 """One file per Kafka API: reads the request, calls a use case, writes the response.
 
-Every module here registers its handler in `routes` when it is imported; `every_route` imports
-them all. What is registered is what ApiVersions announces.
+A module has the name of its API in the message table, and registers its handler in `routes` when it
+is imported: with the first request of that API, or by a thread when the node has opened its listeners,
+so that clients of a node that starts do not wait for sixty of them. What has a module is what
+ApiVersions announces.
 """
 
-import importlib
 import pkgutil
 from collections.abc import Mapping
 
+from penstock.core.protocol.messages.registry import APIS
 from penstock.server.kafka.router import Router, routes
 
 _NO_SHARE_GROUPS = "there are no share groups so far; Kafka returns UNSUPPORTED_VERSION with the feature off"
@@ -36,7 +38,8 @@ NOT_ANNOUNCED: Mapping[str, str] = {
 
 
 def every_route() -> Router:
-    """The table with all handlers of this package in it."""
+    """The table with all handlers of this package in it, imported or not."""
+    by_name = {api.module: api for api in APIS.values()}
     for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+        routes.announce(by_name[module.name], f"{__name__}.{module.name}")
     return routes
