@@ -7,6 +7,7 @@ COMPILED := $(VENV)/.compiled
 HOT_MODULES := $(shell sed -n 's/^    "\(src.*\.py\)",$$/\1/p' setup.py)
 PYTEST_ARGS ?=
 SECONDS ?= 30
+BROKERS ?= 1
 KILLS ?= 100
 COPIERS ?= librdkafka
 PYSPARK ?= 4.2
@@ -43,9 +44,9 @@ sparkkills: $(INSTALLED) ## Kill driver, executor and broker under the metrics p
 guide: $(INSTALLED) ## Run the examples of the guide to Spark's Kafka connector with both formats (minutes)
 	PENSTOCK_GUIDE=1 $(BIN)/python -m pytest -n 0 tests/spark/connector/test_guide.py $(PYTEST_ARGS)
 
-suites: $(INSTALLED) ## Run librdkafka's and kafka-python's own tests (minutes; needs npm, PyPI and a C compiler)
-	$(BIN)/python -m tests.compatibility.suites.run kafka-python
-	$(BIN)/python -m tests.compatibility.suites.run librdkafka
+suites: $(INSTALLED) ## Run the own tests of librdkafka and kafka-python (BROKERS=1; minutes; needs the registries, a JDK, a C compiler)
+	$(BIN)/python -m tests.compatibility.suites.run kafka-python --brokers $(BROKERS)
+	$(BIN)/python -m tests.compatibility.suites.run librdkafka --brokers $(BROKERS)
 
 kills: $(INSTALLED) ## Kill nodes and clients under consume-transform-produce (KILLS=100 COPIERS=librdkafka|java|streams)
 	$(BIN)/python -m tests.cluster.transaction_kills --kills $(KILLS) --copiers $(COPIERS)

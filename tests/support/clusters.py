@@ -30,18 +30,25 @@ T = TypeVar("T")
 
 
 class ClusterProcesses:
-    """Nodes 1 to `count`, or from `first` on, started, hit and asked by number.
+    """Nodes 1 to `count`, or from `first` on, each in a rack of its own, started, hit and asked by number.
 
     On loopback their ports stay reserved while the cluster exists: otherwise a client that knocks at
     a dead node could be given that very port for its own end of a connection.
     """
 
     def __init__(
-        self, root: Path, *settings: str, count: int = 3, network: Network | None = None, first: int = 1
+        self,
+        root: Path,
+        *settings: str,
+        count: int = 3,
+        network: Network | None = None,
+        first: int = 1,
+        rack: str = "rack-{number}",
     ) -> None:
         self.root = root
         self._settings = settings
         self._network = network
+        self._rack = rack
         numbers = range(first, first + count)
         wanted = {f"{door} {number}": Address(HOST, 0) for number in numbers for door in PORTS}
         self._reserved = PortReservations({} if network else wanted)
@@ -57,7 +64,11 @@ class ClusterProcesses:
     def settings_of(self, number: int) -> list[str]:
         """Who a node is, and where."""
         doors = [f"listen.{door}={self.listener(number, door)}" for door in PORTS]
-        who = [f"node.id={number}", f"node.rack=rack-{number}", f"cluster.voters={self.voters}"]
+        who = [
+            f"node.id={number}",
+            f"node.rack={self._rack.format(number=number)}",
+            f"cluster.voters={self.voters}",
+        ]
         return [*who, *doors]
 
     def listener(self, number: int, door: str) -> Address:
@@ -155,10 +166,15 @@ class ClusterProcesses:
 
 @contextlib.contextmanager
 def cluster_of(
-    root: Path, *settings: str, count: int = 3, network: Network | None = None, first: int = 1
+    root: Path,
+    *settings: str,
+    count: int = 3,
+    network: Network | None = None,
+    first: int = 1,
+    rack: str = "rack-{number}",
 ) -> Iterator[ClusterProcesses]:
     """A cluster that is ready, and ended at the end."""
-    cluster = ClusterProcesses(root, *settings, count=count, network=network, first=first)
+    cluster = ClusterProcesses(root, *settings, count=count, network=network, first=first, rack=rack)
     try:
         yield cluster.start()
     finally:

@@ -1,7 +1,9 @@
 """librdkafka's own tests, in C, built from the copy that its JavaScript binding ships.
 
-They want Kafka's command line for a few topics; `kafka_topics` stands in for it. `-L` leaves out tests that
-need no broker, `-E` those that want a library of their own to break sockets, `-Q` makes them quick.
+They want Kafka's command line for a few topics; `kafka_topics` stands in for it. Those of transactions have
+Kafka's own producer write for them, and a few read librdkafka's statistics with RapidJSON, whose headers come
+with a Python package. `-L` leaves out tests that need no broker, `-E` those that want a library of their own
+to break sockets, `-Q` those parts that take long, unless the whole of them is asked for.
 """
 
 import contextlib
@@ -13,6 +15,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from benchmarks.peers import maven
 from tests.compatibility.node import running_node
 from tests.compatibility.suites.downloads import Unavailable, run, unpack
 from tests.compatibility.suites.outcomes import Asked, Outcome
@@ -20,6 +23,8 @@ from tests.support.clusters import cluster_of
 
 PACKAGE = "@confluentinc/kafka-javascript"
 VERSION = "1.10.1"
+RAPIDJSON = "python-rapidjson"
+RAPIDJSON_VERSION = "1.25"
 ROOT = Path(__file__).parents[3]
 BUILD_SECONDS = 1200
 PART_SECONDS = 120
@@ -56,8 +61,9 @@ WITHOUT_AUTO_CREATE = (
     "0107_topic_recreate",
     "0111_delay_create_topics",
 )
-# Tests that create topics with three replicas.
-THREE_BROKERS = ("0103_transactions",)
+# Tests that create topics with three replicas, and one that wants them in racks of these names.
+THREE_BROKERS = ("0101_fetch_from_follower", "0103_transactions")
+RACK = "RACK{number}"
 # Tests of groups that make sense with both protocols (KIP-848).
 GROUPS = (
     "0012_produce_consume",
@@ -77,6 +83,10 @@ TOPICS_COMMAND = """\
 #!/bin/sh
 cd {root} && exec {python} -m tests.compatibility.suites.kafka_topics "$@"
 """
+CLASS_COMMAND = """\
+#!/bin/sh
+exec {java} -cp "$CLASSPATH:{jars}/*" "$@"
+"""
 
 
 def prepare(work: Path) -> Path:
@@ -87,22 +97,47 @@ def prepare(work: Path) -> Path:
         source.mkdir(parents=True, exist_ok=True)
         archive = run(["npm", "pack", "--silent", f"{PACKAGE}@{VERSION}"], source, 120).split()[-1]
         unpack(source / archive, source)
-        run(["./configure", "--disable-lz4-ext"], tests.parent, BUILD_SECONDS)
+        flags = f"--CPPFLAGS=-I{_rapidjson(work)}"
+        run(["./configure", "--disable-lz4-ext", flags], tests.parent, BUILD_SECONDS)
         run(["make", "-j2", "libs"], tests.parent, BUILD_SECONDS)
         run(["make", "-j2", "-C", "tests", "build"], tests.parent, BUILD_SECONDS)
-    commands = source / "kafka" / "bin"
-    commands.mkdir(parents=True, exist_ok=True)
-    text = TOPICS_COMMAND.format(root=shlex.quote(str(ROOT)), python=shlex.quote(sys.executable))
-    (commands / "kafka-topics.sh").write_text(text)
-    (commands / "kafka-topics.sh").chmod(0o755)
+    _write_kafka(source / "kafka")
     return tests
+
+
+def _rapidjson(work: Path) -> Path:
+    """Where the headers are."""
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
+    run([*pip, f"{RAPIDJSON}=={RAPIDJSON_VERSION}"], work, 300)
+    name = f"{RAPIDJSON.replace('-', '_')}-{RAPIDJSON_VERSION}"
+    unpack(work / f"{name}.tar.gz", work)
+    return work / name / "rapidjson" / "include"
+
+
+def _write_kafka(directory: Path) -> None:
+    """What the tests use of an installed Kafka."""
+    try:
+        java, libraries = maven.java(), maven.jars()
+    except maven.PeerUnavailable as reason:
+        raise Unavailable(str(reason)) from None
+    root, python = shlex.quote(str(ROOT)), shlex.quote(sys.executable)
+    commands = {
+        "kafka-topics.sh": TOPICS_COMMAND.format(root=root, python=python),
+        "kafka-run-class.sh": CLASS_COMMAND.format(java=shlex.quote(java), jars=libraries),
+    }
+    (directory / "bin").mkdir(parents=True, exist_ok=True)
+    for name, text in commands.items():
+        (directory / "bin" / name).write_text(text)
+        (directory / "bin" / name).chmod(0o755)
+    (directory / "libs").unlink(missing_ok=True)
+    (directory / "libs").symlink_to(libraries)
 
 
 def execute(tests: Path, directory: Path, asked: Asked) -> dict[str, Outcome]:
     """Run the tests against fresh nodes; a test is called by the number it begins with."""
     with _brokers(_made(directory / "default"), asked.brokers) as address:
         outcomes = _defaults(tests, address, asked) | _parts(tests, address, asked)
-    with cluster_of(_made(directory / "three"), PARTITIONS) as cluster:
+    with cluster_of(_made(directory / "three"), PARTITIONS, rack=RACK) as cluster:
         outcomes |= _on_three(tests, cluster.bootstrap, asked)
     with cluster_of(_made(directory / "bare"), PARTITIONS, "topics.auto_create=false") as cluster:
         return outcomes | _without_auto_create(tests, cluster.bootstrap, asked)
@@ -112,7 +147,7 @@ def execute(tests: Path, directory: Path, asked: Asked) -> dict[str, Outcome]:
 def _brokers(directory: Path, count: int) -> Iterator[str]:
     """One node, or several that are a cluster: where clients find them."""
     if count > 1:
-        with cluster_of(directory, PARTITIONS, count=count) as cluster:
+        with cluster_of(directory, PARTITIONS, count=count, rack=RACK) as cluster:
             yield cluster.bootstrap
     else:
         with running_node(directory, PARTITIONS) as broker:
@@ -132,7 +167,7 @@ def _defaults(tests: Path, address: str, asked: Asked) -> dict[str, Outcome]:
     chosen = {"TESTS": _numbers(asked.only), "TESTS_SKIP": _numbers(asked.leave_out)}
     if asked.only and not chosen["TESTS"]:
         return {}
-    outcomes = _run(tests, address, f"default-{asked.brokers}", chosen, asked.seconds)
+    outcomes = _run(tests, address, f"default-{asked.brokers}", chosen, asked.seconds, quick=not asked.whole)
     return {name: outcome for name, outcome in outcomes.items() if name not in WITHOUT_AUTO_CREATE}
 
 

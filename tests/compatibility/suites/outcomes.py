@@ -33,12 +33,16 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Asked:
-    """Which tests shall run (those named, or all but some), on how many brokers, and for how long at most."""
+    """Which tests shall run (those named, or all but some), on how many brokers, and for how long at most.
+
+    `whole` is for a suite that leaves out what takes long unless it is asked for.
+    """
 
     only: frozenset[str]
     leave_out: frozenset[str]
     brokers: int
     seconds: float
+    whole: bool = False
 
     def wants(self, name: str) -> bool:
         return name in self.only if self.only else name not in self.leave_out

@@ -1,6 +1,6 @@
 """Run a foreign suite against fresh brokers, and compare what passes with the list kept here.
 
-    python -m tests.compatibility.suites.run librdkafka|kafka-python [--brokers 3] [--all] [--only NAME]
+    python -m tests.compatibility.suites.run librdkafka|kafka-python [options]
 
 Exit status: 0 as listed or better, 1 something that passed before fails, 2 the suite cannot be run here.
 """
@@ -34,11 +34,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--all", action="store_true", help="also what the list says cannot pass yet")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this test; repeatable")
     parser.add_argument("--brokers", type=int, default=1, help="how many brokers the cluster has")
+    parser.add_argument("--whole", action="store_true", help="also what librdkafka leaves out to be quick")
     parser.add_argument("--minutes", type=float, default=15, help="bound for the run itself")
     asked = parser.parse_args(arguments)
     expected = read_list(asked.suite, asked.brokers)
     leave_out = frozenset(() if asked.all or asked.only else expected.not_yet)
-    chosen = Asked(frozenset(asked.only), leave_out, asked.brokers, asked.minutes * 60)
+    chosen = Asked(frozenset(asked.only), leave_out, asked.brokers, asked.minutes * 60, asked.whole)
     try:
         outcomes = _outcomes(asked.suite, chosen)
     except Unavailable as reason:
