@@ -181,6 +181,7 @@ class ErrorKind(enum.Enum):
     OFFSETS_UNSTABLE = "a transaction may still change the offset"
     STALE_MEMBER_EPOCH = "member epoch is stale"
     FENCED_MEMBER_EPOCH = "member epoch is not the one the coordinator knows"
+    NO_MEMBER_EPOCH = "members of consumer groups commit with OffsetCommit 9 and later"
     UNRELEASED_INSTANCE = "another member still has this instance id"
     UNSUPPORTED_ASSIGNOR = "assignor is not supported"
     INVALID_REGULAR_EXPRESSION = "regular expression is not valid"

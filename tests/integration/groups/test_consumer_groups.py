@@ -24,6 +24,12 @@ from penstock.core.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from penstock.core.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.core.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 from tests.integration.groups.test_group_clients import consumer as classic_consumer
 from tests.integration.groups.test_group_clients import poll_until, sizes
 from tests.support.nodes import NodeProcess
@@ -166,6 +172,22 @@ def test_a_group_is_described_with_its_epochs_and_the_partitions_of_each_member(
 def test_the_oldest_version_gives_a_member_its_id(wire: Wire, topic: str) -> None:
     assert heartbeat(wire, 0, group_id="oldest", member_id="").member_id
     assert heartbeat(wire, 1, group_id="oldest", member_id="").error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_members_commit_by_a_version_that_knows_epochs(wire: Wire, topic: str) -> None:
+    joined = heartbeat(wire, group_id="committing")
+
+    def commit(version: int) -> int:
+        part = OffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata=None)
+        request = OffsetCommitRequest(
+            group_id="committing",
+            generation_id_or_member_epoch=joined.member_epoch,
+            member_id="m",
+            topics=(OffsetCommitRequestTopic(name=topic, partitions=(part,)),),
+        )
+        return wire.ask(request, OffsetCommitResponse, version).topics[0].partitions[0].error_code
+
+    assert [commit(version) for version in (8, 9)] == [ErrorCode.UNSUPPORTED_VERSION, ErrorCode.NONE]
 
 
 def test_errors_are_kafkas_own(wire: Wire, topic: str) -> None:

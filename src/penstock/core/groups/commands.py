@@ -382,6 +382,8 @@ class CommitOffsets:
     generation: int = NO_GENERATION
     member_id: str = UNKNOWN_MEMBER_ID
     instance_id: str | None = None
+    # Whether the generation may be the epoch of a member of a consumer group: OffsetCommit 9.
+    has_member_epoch: bool = True
     # OffsetCommit 2 to 4; None keeps the offsets as long as the coordinator's retention says.
     retention_ms: int | None = None
     offsets: tuple[OffsetToCommit, ...]

@@ -238,6 +238,10 @@ class ConsumerGroup:
         """Why these offsets may not be committed, if so: those of a member need its epoch."""
         if command.generation < 0 and not self.members:
             return None
+        member = self.members.get(command.member_id)
+        is_old = isinstance(command, CommitOffsets) and not command.has_member_epoch
+        if is_old and member is not None and member.stored.classic is None:
+            return ErrorKind.NO_MEMBER_EPOCH
         return self.member_error_kind(command.member_id, command.instance_id, command.generation)
 
     def fetch_error_kind(self, command: FetchOffsets) -> ErrorKind | None:

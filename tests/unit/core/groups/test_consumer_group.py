@@ -311,13 +311,14 @@ def test_a_commit_needs_the_members_epoch() -> None:
     driver = ConsumerDriver()
     member = driver.member("a")
 
-    def commit(member_id: str, epoch: int) -> Any:
+    def commit(member_id: str, epoch: int, *, has_member_epoch: bool = True) -> Any:
         return driver.ask(
             CommitOffsets(
                 on_reply=ignore,
                 group_id=GROUP,
                 member_id=member_id,
                 generation=epoch,
+                has_member_epoch=has_member_epoch,
                 offsets=(position(7),),
             )
         )
@@ -326,8 +327,12 @@ def test_a_commit_needs_the_members_epoch() -> None:
     assert commit("a", member.epoch + 1).kind is ErrorKind.STALE_MEMBER_EPOCH
     assert commit("b", member.epoch).kind is ErrorKind.UNKNOWN_MEMBER
     assert commit("", -1).kind is ErrorKind.UNKNOWN_MEMBER
+    assert commit("a", member.epoch, has_member_epoch=False).kind is ErrorKind.NO_MEMBER_EPOCH
+    assert commit("a", member.epoch + 1, has_member_epoch=False).kind is ErrorKind.NO_MEMBER_EPOCH
+    assert commit("b", member.epoch, has_member_epoch=False).kind is ErrorKind.UNKNOWN_MEMBER
     member.leave()
     assert isinstance(commit("", -1), CommitResults)
+    assert isinstance(commit("", -1, has_member_epoch=False), CommitResults)
 
 
 def test_a_fetch_that_names_a_member_needs_its_epoch() -> None:

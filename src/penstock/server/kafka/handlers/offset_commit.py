@@ -27,6 +27,7 @@ from penstock.server.kafka.router import routes
 
 TOPIC_IDS_SINCE = 10
 GROUP_NOT_FOUND_SINCE = 9
+MEMBER_EPOCHS_SINCE = 9
 # A hundred years: what is added to a timestamp must leave a timestamp.
 RETENTION_MS_MAX = 100 * 365 * 24 * 60 * 60 * 1_000
 
@@ -49,6 +50,7 @@ def offset_commit(request: OffsetCommitRequest, call: Request) -> None:
             generation=request.generation_id_or_member_epoch,
             member_id=request.member_id,
             instance_id=request.group_instance_id,
+            has_member_epoch=call.version >= MEMBER_EPOCHS_SINCE,
             retention_ms=None if keeps < 0 else min(keeps, RETENTION_MS_MAX),
             offsets=tuple(offsets),
         )
