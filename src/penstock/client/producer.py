@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from penstock.client.endpoint import BrokerUnreachable, ClientError, Endpoint, client_error, opened, reason
+from penstock.client.endpoint import BrokerUnreachable, ClientError, Endpoint, opened, reason
+from penstock.client.transaction import finish
 
 TURN_SECONDS = 0.1
 NO_PARTITION = -1
@@ -352,7 +353,7 @@ class OpenTransactionProducer(BulkProducer):
         self._transactional_id = transactional_id
         self._identities: list[tuple[int, int]] = []
         super().__init__(Endpoint(endpoint.bootstrap, {**ours, **endpoint.options}), stats_cb=self._seen)
-        self._in_turns(self._producer.init_transactions)
+        finish(transactional_id, self._producer.init_transactions, self._timeout_seconds)
         self._producer.begin_transaction()
 
     def identity(self) -> tuple[int, int]:
@@ -373,20 +374,6 @@ class OpenTransactionProducer(BulkProducer):
         super().discard()
         with contextlib.suppress(KafkaException):
             self._producer.abort_transaction(ABORT_SECONDS)
-
-    def _in_turns(self, call: Callable[[float], None]) -> None:
-        """A call of librdkafka that may be repeated until it has worked."""
-        from confluent_kafka import KafkaException
-
-        deadline = time.perf_counter() + self._timeout_seconds
-        while True:
-            try:
-                call(TURN_SECONDS)
-            except KafkaException as error:
-                if time.perf_counter() > deadline or not error.args[0].retriable():
-                    raise client_error(self._transactional_id, error) from None
-            else:
-                return
 
     def _seen(self, statistics: str) -> None:
         known = json.loads(statistics).get("eos", {})
