@@ -16,7 +16,6 @@ Left out: quotas on how fast topics may be created.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -43,6 +42,7 @@ from penstock.core.metadata import (
 )
 from penstock.core.metadata.configs import NO_CONFIGS
 from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, NodeId, TopicId
+from penstock.core.values import dataclass
 from penstock.runtime import Callback, Runtime
 
 # The settings that say how many partitions, how many replicas, and how large a segment is.

@@ -16,9 +16,10 @@ Left out: anything that one package alone uses.
 """
 
 import enum
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, NewType, TypeVar
 from uuid import UUID
+
+from penstock.core.values import dataclass
 
 NodeId = NewType("NodeId", int)
 BrokerEpoch = NewType("BrokerEpoch", int)

@@ -8,7 +8,7 @@ a node knows its addresses, chosen ports included, before it accepts clients.
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from penstock.broker.cluster import BrokerSessionOptions, QuorumOptions, Voter
 from penstock.broker.partitions import FsyncMode
@@ -20,6 +20,7 @@ from penstock.core.metadata import PEER_LISTENER
 from penstock.core.metadata.configs import BROKER_CONFIGS, NO_CONFIGS
 from penstock.core.model import NodeId
 from penstock.core.raft import RaftOptions
+from penstock.core.values import dataclass
 from penstock.runtime import Address, AddressUnavailable
 from penstock.server.kafka.connection import ConnectionLimits
 from penstock.server.kafka.fetch_sessions import FetchSessionLimits

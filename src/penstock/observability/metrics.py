@@ -10,10 +10,10 @@ reads them; the owner of a log connects the two with `watch`.
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from penstock.core.model import MICROSECOND, MILLISECOND, SECOND
+from penstock.core.values import dataclass
 
 OTHER = "other"
 LABEL_SETS_MAX = 1_000

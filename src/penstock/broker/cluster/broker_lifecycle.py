@@ -21,7 +21,6 @@ import base64
 import binascii
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from uuid import UUID
 
 from penstock.broker.cluster.controller import Controller
@@ -67,6 +66,7 @@ from penstock.core.model import (
     StorageError,
 )
 from penstock.core.raft import Member, ReadIndex
+from penstock.core.values import dataclass
 from penstock.observability import log as events
 from penstock.runtime import Callback, CloseReason, Entropy, Runtime, Timer
 from penstock.storage.data_directory import DataDirectory

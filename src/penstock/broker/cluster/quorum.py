@@ -1,11 +1,11 @@
 """The port between the controller and the metadata log."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.core.metadata import Fact, MetadataImage
 from penstock.core.model import ApiError, CorruptionError, LeaderEpoch, Offset, PenstockError, StorageError
+from penstock.core.values import dataclass
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import Disk
 from penstock.storage.journal import CommitJournal

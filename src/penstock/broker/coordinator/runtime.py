@@ -26,7 +26,6 @@ and puts them into a `CoordinatorSpec`.
 
 import enum
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -48,6 +47,7 @@ from penstock.core.model import (
     TopicPartition,
 )
 from penstock.core.records import BatchHeader, ControlRecord, Record, read_header, write_batch
+from penstock.core.values import dataclass
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
 from penstock.storage.log import BatchTooLarge

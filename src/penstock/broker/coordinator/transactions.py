@@ -16,7 +16,7 @@ has all transactions of a sink.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Protocol
 
@@ -64,6 +64,7 @@ from penstock.core.transactions import (
     VerifyPartitions,
     sink_of,
 )
+from penstock.core.values import dataclass
 from penstock.runtime import Runtime
 
 # Records have room for 32,767 bytes, whatever the characters.

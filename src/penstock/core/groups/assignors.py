@@ -17,12 +17,13 @@ Left out: assignors on the clients' side, which Kafka does not have for this pro
 
 import heapq
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
 from penstock.core.groups.cluster_topics import AssignableTopic
 from penstock.core.groups.partition_sets import PartitionSet
 from penstock.core.model import TopicId
+from penstock.core.values import dataclass
 
 # How many partitions are looked at between two pauses: one or two milliseconds.
 PARTITIONS_PER_STEP = 2_000

@@ -2,10 +2,10 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.core.model import TopicId, TopicName
+from penstock.core.values import dataclass
 
 _HASH_BYTES = 8
 

@@ -8,7 +8,6 @@ buffer.
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from penstock.core.groups.partition_sets import PartitionSet
@@ -24,6 +23,7 @@ from penstock.core.model import (
     TopicName,
     TopicPartition,
 )
+from penstock.core.values import dataclass
 
 NO_OFFSET = Offset(-1)
 UNKNOWN_MEMBER_ID = ""

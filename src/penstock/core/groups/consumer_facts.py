@@ -13,12 +13,13 @@ Each has a counterpart `…Deleted`, which is a tombstone.
 
 import enum
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeAlias, TypeVar, assert_never
 
 from penstock.core.groups.commands import MemberProtocol
 from penstock.core.groups.partition_sets import PartitionSet
 from penstock.core.model import Timestamp
+from penstock.core.values import dataclass
 
 
 class MemberState(enum.IntEnum):

@@ -12,7 +12,7 @@ consumer groups are in `consumer_facts`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from penstock.core.groups.consumer_facts import ConsumerFact, StoredConsumerGroup, StoredFact
@@ -24,6 +24,7 @@ from penstock.core.groups.offset_facts import (
     TransactionEnded,
 )
 from penstock.core.model import LeaderEpoch, Timestamp, TopicPartition
+from penstock.core.values import dataclass
 
 NO_LEADER_EPOCH = LeaderEpoch(-1)
 

@@ -15,7 +15,6 @@ before its transaction is committed.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from penstock.core.model import (
     LeaderEpoch,
@@ -26,6 +25,7 @@ from penstock.core.model import (
     TopicId,
     TopicPartition,
 )
+from penstock.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,13 @@
 import enum
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
 from penstock.core.groups.commands import GroupType, OnReply, Reply
 from penstock.core.groups.facts import Fact
 from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, Now
+from penstock.core.values import dataclass
 
 
 class MigrationPolicy(enum.Enum):

@@ -4,7 +4,6 @@ Ids that must be random come in with the command.
 """
 
 import enum
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -29,6 +28,7 @@ from penstock.core.model import (
     TopicId,
     TopicName,
 )
+from penstock.core.values import dataclass
 
 # "As the broker's configuration says", for numbers of partitions and replicas.
 BY_DEFAULT = -1

@@ -10,7 +10,7 @@ bytes, and only when they are made.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -19,6 +19,7 @@ from penstock.core.metadata.commands import Reply
 from penstock.core.metadata.image import MetadataImage
 from penstock.core.metadata.records import Fact
 from penstock.core.model import ApiError, Decision, ErrorKind
+from penstock.core.values import dataclass
 
 MetadataDecision: TypeAlias = Decision[Fact, Reply]
 

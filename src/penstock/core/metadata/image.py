@@ -12,7 +12,7 @@ fields with defaults at the end.
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar, overload
@@ -31,6 +31,7 @@ from penstock.core.model import (
     TopicId,
     TopicName,
 )
+from penstock.core.values import dataclass
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

@@ -1,12 +1,12 @@
 """Members, hard state, configurations, entries and options."""
 
-from dataclasses import dataclass
 from typing import NamedTuple, NewType, TypeAlias
 from uuid import UUID
 
 from msgspec import Struct
 
 from penstock.core.model import MILLISECOND, NodeId
+from penstock.core.values import dataclass
 
 Term = NewType("Term", int)
 # The first entry of a log has index 1; index 0 is the state before it.

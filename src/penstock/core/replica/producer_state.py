@@ -15,7 +15,6 @@ ended       first offset 8 │ marker offset 8
 import struct
 from collections import deque
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from penstock.core.model import (
@@ -29,6 +28,7 @@ from penstock.core.model import (
 )
 from penstock.core.records import BatchHeader, Buffer, ControlRecord, ControlType
 from penstock.core.replica.transactions import AbortedTransaction, EndedTransaction, OpenTransactions
+from penstock.core.values import dataclass
 
 BATCHES_KEPT = 5
 SEQUENCES = 2**31

@@ -8,11 +8,11 @@ the caller sends the command again with `new_producer_id`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from penstock.core.model import ApiError, ErrorKind, ProducerEpoch, ProducerId, TopicPartition
 from penstock.core.transactions.facts import BatchMember, TransactionState, TransactionStored
+from penstock.core.values import dataclass
 
 # The version of transactions in which each has an epoch of its own.
 EPOCH_PER_TRANSACTION = 2

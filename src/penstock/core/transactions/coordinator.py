@@ -3,7 +3,6 @@
 import heapq
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias, assert_never
 
@@ -51,6 +50,7 @@ from penstock.core.transactions.transitions import (
     verified,
     with_partitions,
 )
+from penstock.core.values import dataclass
 
 _S = TransactionState
 # What a partition takes in a record besides its topic's name.

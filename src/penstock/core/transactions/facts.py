@@ -11,10 +11,11 @@ A fact holds the whole state of its transactional id, so that the last one of a 
 """
 
 import enum
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple, TypeAlias, assert_never
 
 from penstock.core.model import ProducerEpoch, ProducerId, Timestamp, TopicPartition
+from penstock.core.values import dataclass
 
 NO_PRODUCER = ProducerId(-1)
 NO_EPOCH = ProducerEpoch(-1)

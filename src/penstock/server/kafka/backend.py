@@ -1,7 +1,5 @@
 """What the handlers of the Kafka server work with."""
 
-from dataclasses import dataclass
-
 from penstock.broker.cluster import Controller, QuorumAdmin
 from penstock.broker.configs import ConfigService
 from penstock.broker.coordinator.groups import GroupService
@@ -19,6 +17,7 @@ from penstock.broker.transactions.markers import MarkerWriter
 from penstock.broker.transactions.offset_commits import TransactionalOffsetCommits
 from penstock.core.model import NodeId
 from penstock.core.protocol import Api
+from penstock.core.values import dataclass
 from penstock.observability import HistogramValue, Metrics
 from penstock.runtime import Address
 

@@ -12,13 +12,13 @@ bytes.
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from uuid import UUID
 
 from penstock.broker.fetch import NO_REPLICA, FetchedPartition
 from penstock.core.model import SECOND, Instant
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
+from penstock.core.values import dataclass
 from penstock.runtime import Clock, Entropy
 
 TOPIC_IDS_SINCE = 13

@@ -21,11 +21,11 @@ last checkpoint of each log covers: one with an older checkpoint is such a copy.
 import errno as errnos
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
 from penstock.core.model import CorruptionError, Offset, PartitionIndex, StorageError, TopicId
+from penstock.core.values import dataclass
 from penstock.observability import log as events
 from penstock.storage.disk import Disk, DiskFailed, File, NoSuchFile
 from penstock.storage.journal.codec import (

@@ -1,9 +1,9 @@
 """What goes in and out of a log."""
 
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from penstock.core.model import CorruptionError, Offset, PenstockError, StorageError, Timestamp, TopicId
+from penstock.core.values import dataclass
 from penstock.storage.disk import File
 
 DAY_MS = 24 * 60 * 60 * 1000

@@ -2,8 +2,9 @@
 
 import enum
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
+
+from penstock.core.values import dataclass
 
 INT16_MAX = 2**15 - 1
 INT32_MAX = 2**31 - 1

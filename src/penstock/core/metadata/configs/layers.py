@@ -13,7 +13,7 @@ are tried in their order.
 
 import enum
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ from penstock.core.metadata.configs.group import GROUP_CONFIGS
 from penstock.core.metadata.configs.refused import unknown_key
 from penstock.core.metadata.configs.topic import TOPIC_CONFIGS
 from penstock.core.metadata.image import ConfigResourceType
+from penstock.core.values import dataclass
 
 BROKER_CONFIGS = by_name(LOG_SETTINGS, GROUP_SETTINGS, NODE_SETTINGS)
 _TABLES: Mapping[ConfigResourceType, Mapping[str, ConfigDefinition]] = {

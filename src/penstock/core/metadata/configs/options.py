@@ -1,12 +1,12 @@
 """A topic's configuration as the broker uses it: typed, complete, frozen."""
 
 import enum
-from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.metadata.configs.layers import ConfigLayers, definitions
 from penstock.core.metadata.image import ConfigResourceType
 from penstock.core.records import CompressionType
+from penstock.core.values import dataclass
 
 
 class CleanupPolicy(enum.Flag):
