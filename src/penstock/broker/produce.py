@@ -539,6 +539,8 @@ class ProduceService:
             return refused
         if verification.admits_now(partition, header.producer_id, header.producer_epoch):
             return None
+        if verification.verify_now(partition, producer, header.base_sequence):
+            return None
         pending = PendingVerification()
         batch = bytearray(records)
 

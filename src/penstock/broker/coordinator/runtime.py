@@ -249,6 +249,17 @@ class Coordinator(Generic[M, C, F]):
         """How many commands have no reply yet."""
         return len(self._waiting)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the machine's state is committed as it is, and this node may say so: reads need no wait."""
+        partition = self.partition
+        return (
+            self.state is CoordinatorState.ACTIVE
+            and partition.stopped is None
+            and partition.log.end <= partition.high_watermark
+            and self._clock.now() < self._lease.until
+        )
+
     def start(self) -> None:
         """Read the log as soon as what is in it is known to be committed, then serve."""
         self.partition.watch(self._check)

@@ -40,7 +40,16 @@ from penstock.core.groups.topic_patterns import InvalidPattern, TopicPattern
 from penstock.core.metadata import TRANSACTIONS_TOPIC, MetadataImage, broker_setting
 from penstock.core.metadata.configs import NO_CONFIGS
 from penstock.core.metadata.levels import METADATA_VERSION, TRANSACTIONS_LEVEL
-from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, NodeId, ProducerId
+from penstock.core.model import (
+    MILLISECOND,
+    ApiError,
+    ErrorKind,
+    Instant,
+    NodeId,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+)
 from penstock.core.transactions import (
     Command,
     CommitBatch,
@@ -170,6 +179,18 @@ class TransactionService:
             self._submit_with_id(coordinator, command)
         else:
             coordinator.submit(command)
+
+    def confirms_now(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> bool:
+        """Whether the transaction has the partition, if its coordinator is here and can tell at once."""
+        if self._problem_with(transactional_id) is not None:
+            return False
+        coordinator = self._coordinators.find(sink_of(transactional_id))
+        if isinstance(coordinator, ApiError) or not coordinator.is_settled:
+            return False
+        producer = ProducerIdentity(ProducerId(producer_id), ProducerEpoch(producer_epoch))
+        return coordinator.machine.has_partition(transactional_id, producer, partition)
 
     def list_transactions(
         self,

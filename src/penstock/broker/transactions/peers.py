@@ -57,6 +57,10 @@ class TransactionCoordinators(Protocol):
 
     def locate(self, transactional_id: str, done: Callable[[NodeId | ApiError], None]) -> None: ...
 
+    def confirms_now(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> bool: ...
+
 
 class LocalMarkerWriter(Protocol):
     """Writes markers into the partitions that this node leads."""
@@ -104,6 +108,14 @@ class TransactionPeers:
         """Have these carry out requests; before, this node refuses them."""
         self._coordinators = coordinators
         self._writer = writer
+
+    def confirms_now(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> bool:
+        """Whether a coordinator on this node can say at once that the transaction has the partition."""
+        return self._coordinators is not None and self._coordinators.confirms_now(
+            transactional_id, producer_id, producer_epoch, partition
+        )
 
     def ask(
         self,

@@ -19,7 +19,8 @@ Anybody can name a producer id, an epoch and a transactional id. What belongs to
 and the coordinator is asked for each: what it does not know changes nothing for others, and an epoch that it
 knows ends those before.
 
-All questions of one turn of the loop about one transaction go to the coordinator together.
+All questions of one turn of the loop about one transaction go to the coordinator together. One that is on
+this node and has nothing uncommitted need not be asked: its state is read, and the batch does not wait.
 """
 
 import enum
@@ -60,6 +61,11 @@ VerifiedTurn: TypeAlias = Callable[[ApiError | None], None]
 class TransactionPartitions(Protocol):
     """The coordinator of a transactional id, on this node or another."""
 
+    def confirms_now(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> bool:
+        """Whether it can say at once that the partition is in the transaction; False: ask."""
+
     def ask(
         self,
         transactional_id: str,
@@ -75,6 +81,15 @@ class TransactionPartitions(Protocol):
 
 class NoTransactions:
     """A node without transaction coordinators: every transaction is refused."""
+
+    def confirms_now(
+        self,
+        transactional_id: str,  # noqa: ARG002
+        producer_id: int,  # noqa: ARG002
+        producer_epoch: int,  # noqa: ARG002
+        partition: TopicPartition,  # noqa: ARG002
+    ) -> bool:
+        return False
 
     def ask(
         self,
@@ -183,6 +198,23 @@ class TransactionVerification:
         else:
             is_first = known is None or sequence <= known.lowest_sequence
         return None if is_first else ApiError(ErrorKind.OUT_OF_ORDER_SEQUENCE)
+
+    def verify_now(self, partition: LeaderPartition, producer: TransactionalProducer, sequence: int) -> bool:
+        """Verify with a coordinator that is on this node and need not be waited for; False: `park`.
+
+        What is known of the producer already, or waits, is left to `park`.
+        """
+        if producer.request.adds_partitions or self._guards_of(partition, producer.producer_id):
+            return False
+        if not self._coordinators.confirms_now(
+            producer.request.transactional_id, producer.producer_id, producer.producer_epoch, partition.name
+        ):
+            return False
+        guard = self._add(partition, producer, sequence)
+        assert guard is not None, "there is none yet"
+        # As after an answer: the batch may go to a worker first, and a marker drops the guard meanwhile.
+        guard.state = GuardState.VERIFIED
+        return True
 
     def park(
         self,

@@ -46,6 +46,7 @@ from penstock.core.transactions.transitions import (
     fenced,
     initialized,
     next_producer,
+    problem_with,
     problem_with_batch,
     verified,
     with_partitions,
@@ -78,6 +79,8 @@ class TransactionOptions:
     # The next transaction's first partitions wait so long for the last markers of the one before.
     parked_ms: int = 500
     parked_max: int = 1_000
+    # Partitions are kept in a tuple: among more than these, `has_partition` does not look for one.
+    glance_partitions_max: int = 100
 
     @property
     def expiration_check_interval_ms(self) -> int:
@@ -156,6 +159,19 @@ class TransactionCoordinator:
     @property
     def open_transactions(self) -> int:
         return self._image.open_count
+
+    def has_partition(
+        self, transactional_id: str, producer: ProducerIdentity, partition: TopicPartition
+    ) -> bool:
+        """Whether the producer's transaction is open and has the partition, as far as a glance can tell."""
+        known = self._image.transactions.get(transactional_id)
+        return (
+            known is not None
+            and known.state is _S.ONGOING
+            and len(known.partitions) <= self._options.glance_partitions_max
+            and partition in known.partitions
+            and problem_with(known, producer) is None
+        )
 
     def apply(self, fact: Fact) -> None:
         """Apply a fact of the log."""

@@ -62,6 +62,11 @@ class Transactions:
         self.commits = TransactionalOffsetCommits(bench.groups, guards)
         self.markers = MarkerWriter(bench, bench.runtime, guards, bench.groups)
 
+    def confirms_now(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> bool:
+        return False
+
     def ask(
         self,
         transactional_id: str,

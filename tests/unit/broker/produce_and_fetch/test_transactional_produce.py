@@ -41,6 +41,14 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.questions: list[Question] = []
+        # Partitions of a transaction that is coordinated on the same node.
+        self.known_here: list[TopicPartition] = []
+
+    def confirms_now(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> bool:
+        known = (transactional_id, producer_id, producer_epoch) == ("payments", ALICE, 0)
+        return known and partition in self.known_here
 
     def ask(
         self,
@@ -147,6 +155,77 @@ def test_the_first_batch_of_a_transaction_waits_for_the_coordinator_and_the_next
     assert question.verify_only
     assert (kinds(first), kinds(second)) == ([0], [1])
     assert len(leader.coordinator.questions) == 1
+
+
+def test_the_first_batch_does_not_wait_for_a_coordinator_on_the_same_node(leader: Leader) -> None:
+    orders, bills = leader.bench.topic(), leader.bench.topic("bills")
+    leader.coordinator.known_here = [orders.name]
+
+    here, elsewhere = leader.send(orders, 0), leader.send(bills, 0)
+
+    assert (kinds(here), elsewhere) == ([0], [])
+    (question,) = leader.coordinator.questions
+    assert question.partitions == [bills.name]
+
+
+def test_a_coordinator_on_the_same_node_is_looked_at_again_after_the_marker(leader: Leader) -> None:
+    orders = leader.bench.topic()
+    leader.coordinator.known_here = [orders.name]
+    leader.send(orders, 0)
+    leader.end(orders)
+    leader.coordinator.known_here = []
+
+    delayed = leader.send(orders, 1)
+
+    assert delayed == []
+    leader.coordinator.questions.pop().answer(ErrorKind.INVALID_TRANSACTION)
+    assert kinds(delayed) == [ErrorKind.INVALID_TRANSACTION]
+
+
+def test_a_batch_does_not_overtake_those_that_wait_when_the_coordinator_comes_to_this_node(
+    leader: Leader,
+) -> None:
+    orders = leader.bench.topic()
+    first = leader.send(orders, 0)
+    leader.coordinator.known_here = [orders.name]
+
+    second = leader.send(orders, 1)
+
+    assert (first, second) == ([], [])
+    leader.coordinator.questions.pop().answer()
+    assert (kinds(first), kinds(second)) == ([0], [1])
+
+
+def test_with_an_epoch_per_transaction_the_partition_is_added_also_on_the_same_node(leader: Leader) -> None:
+    orders = leader.bench.topic()
+    leader.coordinator.known_here = [orders.name]
+
+    assert leader.send(orders, 0, request=NEW) == []
+    assert not leader.coordinator.questions.pop().verify_only
+
+
+def test_a_marker_refuses_a_batch_that_was_verified_on_the_same_node_and_is_with_a_worker(
+    leader: Leader,
+) -> None:
+    orders = leader.bench.topic(compression_type="zstd")
+    leader.coordinator.known_here = [orders.name]
+    batch = write_batch(
+        [Record(0, leader.bench.wall_ms, b"k", b"v" * 100_000)],
+        producer_id=ALICE,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    outcome = leader.produce.append(orders, memoryview(batch), transaction=OLD)
+    assert isinstance(outcome, PendingAppend)
+    results: list[AppendResult | ApiError] = []
+    outcome.done = results.append
+
+    leader.markers.write([TransactionMarker(ALICE, 0, 0, False, 0, (orders.name,))], lambda _: None)
+    leader.bench.run()
+
+    assert kinds(results) == [ErrorKind.INVALID_TRANSACTION]
+    assert orders.log.producers.transactions.ongoing() == []
 
 
 @pytest.mark.parametrize(("request_", "epoch", "sequence"), [(OLD, 0, 1), (NEW, 1, 0)])

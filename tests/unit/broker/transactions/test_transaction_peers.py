@@ -41,6 +41,11 @@ class Coordinators:
     def locate(self, transactional_id: str, done: Callable[[NodeId | ApiError], None]) -> None:
         done(self.node)
 
+    def confirms_now(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> bool:
+        return False
+
     def submit(self, command: Command) -> None:
         self.commands.append(command)
         match command:

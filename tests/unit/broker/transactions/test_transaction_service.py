@@ -1,11 +1,13 @@
 """Transactions on the log of their coordinator: when markers are sent, and what a successor goes on with."""
 
+import errno
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from penstock.broker.coordinator.runtime import START_OVER_MS
 from penstock.broker.coordinator.transactions import (
     TransactionPorts,
     TransactionService,
@@ -16,7 +18,7 @@ from penstock.broker.producer_ids import OnProducerId
 from penstock.broker.transactions.markers import TransactionMarker
 from penstock.core.metadata import TRANSACTIONS_TOPIC, FeatureLevelSet, replay
 from penstock.core.metadata.levels import METADATA_VERSION, TRANSACTIONS_LEVEL
-from penstock.core.model import ApiError, ErrorKind, Instant, NodeId, ProducerId, TopicId
+from penstock.core.model import ApiError, ErrorKind, Instant, NodeId, ProducerId, TopicId, TopicPartition
 from penstock.core.transactions import (
     AddPartitions,
     BatchDone,
@@ -33,7 +35,7 @@ from penstock.core.transactions import (
     TransactionOptions,
     TransactionState,
 )
-from penstock.storage.disk import CrashableDisk
+from penstock.storage.disk import CrashableDisk, FailureRule
 from tests.unit.broker.coordinator.leader_bench import NODE, LeaderBench, topic_facts
 from tests.unit.core.transactions.transaction_driver import at
 
@@ -147,6 +149,81 @@ def test_no_marker_is_sent_before_the_outcome_is_committed(bench: TransactionsBe
     bench.syncs.held = False
     bench.settle()
     assert (len(replies), len(bench.sent)) == (1, 1)
+
+
+def test_the_partitions_of_an_open_transaction_are_confirmed_without_a_wait(bench: TransactionsBench) -> None:
+    producer = bench.begin()
+
+    def confirms(partition: TopicPartition, epoch: int = producer.epoch, who: str = ID) -> bool:
+        return bench.transactions.confirms_now(who, producer.producer_id, epoch, partition)
+
+    assert confirms(at("t"))
+    assert confirms(at("t", 1))
+    assert not confirms(at("t", 2))
+    assert not confirms(at("t"), epoch=producer.epoch + 1)
+    assert not confirms(at("t"), who="others")
+    bench.end(producer)
+    assert not confirms(at("t"))
+
+
+def test_a_partition_is_not_confirmed_while_the_log_has_something_that_is_not_committed(
+    bench: TransactionsBench,
+) -> None:
+    reply = bench.ask(InitProducer, timeout_ms=10_000)
+    assert isinstance(reply, ProducerGranted)
+    producer = reply.producer
+    bench.syncs.held = True
+    bench.submit(
+        AddPartitions, transactional_id=ID, producer=producer, partitions=(at("t"),), client_version=2
+    )
+
+    def is_confirmed() -> bool:
+        return bench.transactions.confirms_now(ID, producer.producer_id, producer.epoch, at("t"))
+
+    assert not is_confirmed()
+    bench.syncs.held = False
+    bench.settle()
+    assert is_confirmed()
+
+
+def test_a_partition_is_not_confirmed_without_a_lease_nor_by_a_coordinator_that_was_given_up(
+    bench: TransactionsBench,
+) -> None:
+    producer = bench.begin()
+
+    def is_confirmed() -> bool:
+        return bench.transactions.confirms_now(ID, producer.producer_id, producer.epoch, at("t"))
+
+    assert is_confirmed()
+    until, bench.lease.until = bench.lease.until, bench.runtime.clock.now()
+    assert not is_confirmed()
+    bench.lease.until = until
+    assert is_confirmed()
+    bench.transactions.stop()
+    assert not is_confirmed()
+
+
+def test_a_partition_is_not_confirmed_while_the_log_is_read_again(bench: TransactionsBench) -> None:
+    producer = bench.begin()
+    bench.disk.fail(FailureRule("append", errno.ENOSPC))
+    bench.ask(AddPartitions, producer=producer, partitions=(at("u"),), client_version=2)
+
+    def is_confirmed() -> bool:
+        return bench.transactions.confirms_now(ID, producer.producer_id, producer.epoch, at("t"))
+
+    assert not is_confirmed()
+    bench.timers.pass_ms(START_OVER_MS)
+    bench.settle()
+    assert is_confirmed()
+
+
+def test_among_very_many_partitions_none_is_looked_for(bench: TransactionsBench) -> None:
+    producer = bench.begin()
+    many = tuple(at("many", index) for index in range(200))
+
+    bench.ask(AddPartitions, producer=producer, partitions=many, client_version=2)
+
+    assert not bench.transactions.confirms_now(ID, producer.producer_id, producer.epoch, many[0])
 
 
 def test_a_successor_sends_the_markers_of_what_is_prepared(bench: TransactionsBench) -> None:
