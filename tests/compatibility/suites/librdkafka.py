@@ -2,8 +2,8 @@
 
 They want Kafka's command line for a few topics; `kafka_topics` stands in for it. Those of transactions have
 Kafka's own producer write for them, and a few read librdkafka's statistics with RapidJSON, whose headers come
-with a Python package. `-L` leaves out tests that need no broker, `-E` those that want a library of their own
-to break sockets, `-Q` those parts that take long, unless the whole of them is asked for.
+with a Python package. `-L` leaves out tests that need no broker, `-E` those that break their own sockets,
+`-Q` those parts that take long.
 """
 
 import contextlib
@@ -12,8 +12,9 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.peers import maven
 from tests.compatibility.node import running_node
@@ -54,28 +55,65 @@ PARTS = {
         "do_test_UserScramCredentials",
     ),
 }
-# Tests of the suite's scenario "noautocreate": topics appear when they are created, and not before.
-WITHOUT_AUTO_CREATE = (
-    "0045_subscribe_update_non_exist_and_partchange",
-    "0045_subscribe_update_topic_remove",
-    "0107_topic_recreate",
-    "0111_delay_create_topics",
+# Four tests at a time, without those that break sockets, and without those parts that take long.
+WHOLE = ("-E", "-p4")
+QUICK = (*WHOLE, "-Q")
+
+
+class Group(NamedTuple):
+    """Tests that are run by themselves, and are called by the group's title and their own."""
+
+    title: str
+    members: Sequence[str]
+    variables: Mapping[str, str] = {}
+    flags: Sequence[str] = QUICK
+
+
+# The suite's scenario of topics that appear when they are created, and not before. Quick mode leaves out
+# every part of these.
+WITHOUT_AUTO_CREATE = Group(
+    "noautocreate",
+    (
+        "0045_subscribe_update_non_exist_and_partchange",
+        "0045_subscribe_update_topic_remove",
+        "0107_topic_recreate",
+        "0111_delay_create_topics",
+    ),
+    {"TEST_SCENARIO": "noautocreate"},
+    WHOLE,
 )
-# Tests that create topics with three replicas, and one that wants them in racks of these names.
-THREE_BROKERS = ("0101_fetch_from_follower", "0103_transactions")
+# Topics with three replicas, in racks of these names.
+THREE_BROKERS = Group("three", ("0101_fetch_from_follower", "0103_transactions"))
 RACK = "RACK{number}"
+# One at a time: what breaks the sockets of one test breaks those of all.
+BROKEN_SOCKETS = Group(
+    "sockets",
+    (
+        "0049_consume_conn_close",
+        "0068_produce_timeout",
+        "0075_retry",
+        "0076_produce_retry",
+        "0088_produce_metadata_timeout",
+        "0094_idempotence_msg_timeout",
+    ),
+    flags=("-p1", "-Q"),
+)
 # Tests of groups that make sense with both protocols (KIP-848).
-GROUPS = (
-    "0012_produce_consume",
-    "0029_assign_offset",
-    "0030_offset_commit",
-    "0033_regex_subscribe",
-    "0056_balanced_group_mt",
-    "0099_commit_metadata",
-    "0113_cooperative_rebalance",
-    "0118_commit_rebalance",
-    "0130_store_offsets",
-    "0140_commit_metadata",
+NEW_PROTOCOL = Group(
+    "consumer",
+    (
+        "0012_produce_consume",
+        "0029_assign_offset",
+        "0030_offset_commit",
+        "0033_regex_subscribe",
+        "0056_balanced_group_mt",
+        "0099_commit_metadata",
+        "0113_cooperative_rebalance",
+        "0118_commit_rebalance",
+        "0130_store_offsets",
+        "0140_commit_metadata",
+    ),
+    {"TEST_CONSUMER_GROUP_PROTOCOL": "consumer"},
 )
 PARTITIONS = "topics.partitions=4"
 STATES = {"PASSED": Outcome.PASSED, "SKIPPED": Outcome.SKIPPED}
@@ -137,10 +175,12 @@ def execute(tests: Path, directory: Path, asked: Asked) -> dict[str, Outcome]:
     """Run the tests against fresh nodes; a test is called by the number it begins with."""
     with _brokers(_made(directory / "default"), asked.brokers) as address:
         outcomes = _defaults(tests, address, asked) | _parts(tests, address, asked)
+        outcomes |= _group(tests, address, asked, BROKEN_SOCKETS)
     with cluster_of(_made(directory / "three"), PARTITIONS, rack=RACK) as cluster:
-        outcomes |= _on_three(tests, cluster.bootstrap, asked)
+        for group in (THREE_BROKERS, NEW_PROTOCOL):
+            outcomes |= _group(tests, cluster.bootstrap, asked, group)
     with cluster_of(_made(directory / "bare"), PARTITIONS, "topics.auto_create=false") as cluster:
-        return outcomes | _without_auto_create(tests, cluster.bootstrap, asked)
+        return outcomes | _group(tests, cluster.bootstrap, asked, WITHOUT_AUTO_CREATE)
 
 
 @contextlib.contextmanager
@@ -167,8 +207,9 @@ def _defaults(tests: Path, address: str, asked: Asked) -> dict[str, Outcome]:
     chosen = {"TESTS": _numbers(asked.only), "TESTS_SKIP": _numbers(asked.leave_out)}
     if asked.only and not chosen["TESTS"]:
         return {}
-    outcomes = _run(tests, address, f"default-{asked.brokers}", chosen, asked.seconds, quick=not asked.whole)
-    return {name: outcome for name, outcome in outcomes.items() if name not in WITHOUT_AUTO_CREATE}
+    flags = WHOLE if asked.whole else QUICK
+    outcomes = _run(tests, address, f"default-{asked.brokers}", chosen, asked.seconds, flags=flags)
+    return {name: outcome for name, outcome in outcomes.items() if name not in WITHOUT_AUTO_CREATE.members}
 
 
 def _parts(tests: Path, address: str, asked: Asked) -> dict[str, Outcome]:
@@ -182,39 +223,25 @@ def _parts(tests: Path, address: str, asked: Asked) -> dict[str, Outcome]:
     return outcomes
 
 
-def _on_three(tests: Path, address: str, asked: Asked) -> dict[str, Outcome]:
-    """What wants three replicas, and groups of the new protocol."""
-    return _chosen(tests, address, asked, ("three", THREE_BROKERS, {})) | _chosen(
-        tests, address, asked, ("consumer", GROUPS, {"TEST_CONSUMER_GROUP_PROTOCOL": "consumer"})
-    )
-
-
-def _chosen(
-    tests: Path, address: str, asked: Asked, chosen: tuple[str, Collection[str], Mapping[str, str]]
-) -> dict[str, Outcome]:
-    """Some tests under a name of their own, with variables."""
-    prefix, members, variables = chosen
-    names = {name: f"{prefix}{SEPARATOR}{name}" for name in members}
+def _group(tests: Path, address: str, asked: Asked, group: Group) -> dict[str, Outcome]:
+    names = {name: f"{group.title}{SEPARATOR}{name}" for name in group.members}
     wanted = {name: title for name, title in names.items() if asked.wants(title)}
     if not wanted:
         return {}
-    outcomes = _run(tests, address, prefix, {"TESTS": _numbers(wanted), **variables}, asked.seconds)
-    return {title: outcomes[name] for name, title in wanted.items()}
-
-
-def _without_auto_create(tests: Path, address: str, asked: Asked) -> dict[str, Outcome]:
-    names = {name: f"noautocreate{SEPARATOR}{name}" for name in WITHOUT_AUTO_CREATE}
-    wanted = {name: title for name, title in names.items() if asked.wants(title)}
-    if not wanted:
-        return {}
-    # Not in quick mode, which leaves out every part of these.
-    chosen = {"TESTS": _numbers(wanted), "TEST_SCENARIO": "noautocreate"}
-    outcomes = _run(tests, address, "noautocreate", chosen, PART_SECONDS, quick=False)
+    chosen = {"TESTS": _numbers(wanted), **group.variables}
+    title = f"{group.title}-{asked.brokers}"
+    outcomes = _run(tests, address, title, chosen, asked.seconds, flags=group.flags)
     return {title: outcomes[name] for name, title in wanted.items()}
 
 
 def _run(
-    tests: Path, address: str, title: str, chosen: Mapping[str, str], seconds: float, *, quick: bool = True
+    tests: Path,
+    address: str,
+    title: str,
+    chosen: Mapping[str, str],
+    seconds: float,
+    *,
+    flags: Sequence[str] = QUICK,
 ) -> dict[str, Outcome]:
     """One run of the suite's own runner; `chosen` say of what, `title` where its output goes."""
     (tests / "test.conf").write_text(f"bootstrap.servers={address}\n")
@@ -230,7 +257,7 @@ def _run(
     } | {name: value for name, value in chosen.items() if value}
     with (tests / f"output-{title}.log").open("w") as output:
         process = subprocess.Popen(
-            ["./test-runner", "-L", "-E", "-p4", *(["-Q"] if quick else [])],
+            ["./test-runner", "-L", *flags],
             cwd=tests,
             env=os.environ | variables,
             stdout=output,
