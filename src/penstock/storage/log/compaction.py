@@ -183,15 +183,16 @@ class SegmentToClean(NamedTuple):
 class CompactionTask(NamedTuple):
     """What is to be cleaned: every segment from the first, those from `dirty_from` on for the first time.
 
-    `producer_ends` are the last offsets of batches that must not vanish, `last_markers` the offsets of the
-    markers that must not, by producer; -1 if it is not known which is the last. `token` keeps the files
-    of this task apart from those that an abandoned worker may still be writing.
+    `aborted` has rows of the aborted indexes. `producer_ends` are the last offsets of batches that must not
+    vanish, `last_markers` the offsets of the markers that must not, by producer; -1 if it is not known which
+    is the last. `token` keeps the files of this task apart from those that an abandoned worker may still be
+    writing.
     """
 
     directory: str
     sources: tuple[SegmentToClean, ...]
     dirty_from: int
-    aborted: tuple[AbortedTransaction, ...]
+    aborted: "array[int]"
     producer_ends: frozenset[int]
     last_markers: dict[int, int]
     now: Timestamp
@@ -245,6 +246,7 @@ class CleanedSegmentWriter:
     """A segment being written anew. No file is made before something differs from the old one."""
 
     __slots__ = (
+        "_aborted",
         "_base_offset",
         "_buffer",
         "_disk",
@@ -256,9 +258,16 @@ class CleanedSegmentWriter:
         "_size_bytes",
     )
 
-    def __init__(self, disk: Disk, order: CompactionTask, group: Sequence[SegmentToClean]) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        order: CompactionTask,
+        group: Sequence[SegmentToClean],
+        aborted: Sequence[AbortedTransaction],
+    ) -> None:
         self._disk = disk
         self._order = order
+        self._aborted = aborted
         self._group = group
         self._base_offset = group[0].base_offset
         self._index = ActiveIndex(self._base_offset, order.options)
@@ -286,7 +295,7 @@ class CleanedSegmentWriter:
                 self._write_out(self._file)
 
     def _note_aborted(self, marker: int) -> None:
-        rows = self._order.aborted
+        rows = self._aborted
         at = bisect_left(rows, marker, key=lambda row: row.last_offset)
         if at < len(rows) and rows[at].last_offset == marker:
             self._index.note_aborted(rows[at])
@@ -384,7 +393,8 @@ class _Cleaning:
         self._disk = disk
         self._order = order
         self._latest = OffsetMap()
-        self._aborted = AbortedRanges(order.aborted)
+        self._aborted_rows = read.aborted_rows(order.aborted)
+        self._aborted = AbortedRanges(self._aborted_rows)
         self._records_before = 0
         self._records_after = 0
         self._tombstones_until: int | None = None
@@ -443,7 +453,7 @@ class _Cleaning:
 
     def _rewrite(self, group: Sequence[SegmentToClean]) -> CleanedSegment:
         self._tombstones_until = None
-        with closing(CleanedSegmentWriter(self._disk, self._order, group)) as draft:
+        with closing(CleanedSegmentWriter(self._disk, self._order, group, self._aborted_rows)) as draft:
             for source in group:
                 with closing(self._open(source)) as file:
                     for batch in _checked(file, source):
@@ -629,12 +639,12 @@ def plan(state: LogState, rules: CompactionRules, now: Timestamp, token: str) ->
         )
         for index, segment in enumerate(found.segments)
     )
-    aborted = read.aborted_between(state, sources[0].base_offset, sources[-1].end_offset)
+    aborted = read.aborted_words(state, sources[0].base_offset, sources[-1].end_offset)
     return CompactionTask(
         state.directory,
         sources,
         found.clean,
-        tuple(aborted),
+        aborted,
         _ends_of(state.producers),
         _last_markers_of(state.producers),
         now,

@@ -1,7 +1,7 @@
 """Reading batches and finding offsets. Nothing in here changes the log."""
 
+from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
 
 from penstock.core.model import Offset, StorageError, Timestamp
 from penstock.core.records import CorruptBatch
@@ -19,8 +19,8 @@ from penstock.storage.log.types import (
     TimestampOffset,
 )
 
-# Rows of the aborted index stand in the order of their markers.
-_LAST_OFFSET = 2
+# Words of a row of the aborted index. Rows stand in the order of their markers, and of what was stable then.
+_FIRST_OFFSET, _LAST_OFFSET, _LAST_STABLE = 1, 2, 3
 
 
 def read(state: LogState, start: Offset, max_bytes: int, end: Offset | None) -> ReadResult:
@@ -95,20 +95,41 @@ def search_time(state: LogState, timestamp: Timestamp) -> TimestampOffset | None
 
 def aborted_between(state: LogState, start: Offset, end: Offset) -> list[AbortedTransaction]:
     """The aborted transactions that have records between `start` and `end`."""
-    found = []
-    segments = state.segments
+    return aborted_rows(aborted_words(state, start, end))
+
+
+def aborted_rows(words: "array[int]") -> list[AbortedTransaction]:
+    """The rows in words of an aborted index."""
+    return list(map(AbortedTransaction._make, zip(*[iter(words)] * ABORTED.words, strict=True)))
+
+
+def aborted_words(state: LogState, start: Offset, end: Offset) -> "array[int]":
+    """The rows of `aborted_between` as words: of a whole log there may be very many."""
+    found = array("q")
+    segments, width = state.segments, ABORTED.words
     for index in range(segments.index_of(start), len(segments)):
         segment = segments[index]
         table = segment.index.aborted
         if segment.lacks_aborted:
             # Behind the damage there may have been more of them.
             raise SuspectSegment(segment.base_offset, "its aborted transactions cannot be found again")
-        for aborted in rows_of(table, start):
-            if aborted.first_offset < end:
-                found.append(aborted)
-            if aborted.last_stable_offset >= end:
-                return found
+        first = _first_row(table, _LAST_OFFSET, start)
+        inside = _first_row(table, _LAST_OFFSET, end, first)
+        stop = _first_row(table, _LAST_STABLE, end, inside) + 1
+        found.extend(table[first * width : inside * width])
+        # Behind a transaction that was open for long there are very many that may have begun before `end`.
+        begins = table[inside * width + _FIRST_OFFSET : stop * width : width]
+        for row in [row for row, begin in enumerate(begins, inside) if begin < end]:
+            found.extend(table[row * width : (row + 1) * width])
+        if stop * width <= len(table):
+            break
     return found
+
+
+def _first_row(table: Words, word: int, value: int, start: int = 0) -> int:
+    """The first row from `start` on in which this word is `value` or more."""
+    rows = range(len(table) // ABORTED.words)
+    return bisect_left(rows, value, start, key=lambda row: table[row * ABORTED.words + word])
 
 
 def aborted_in(state: LogState, start: Offset, piece: FileRange, end: Offset) -> list[AbortedTransaction]:
@@ -123,11 +144,3 @@ def aborted_in(state: LogState, start: Offset, piece: FileRange, end: Offset) ->
             return aborted_between(state, start, min(end, behind))
     # Compaction has replaced the file since: a list that is too long does no harm.
     return aborted_between(state, start, end)
-
-
-def rows_of(words: Words, start: int = 0) -> Iterator[AbortedTransaction]:
-    """The rows of an aborted index whose marker is at `start` or behind it."""
-    rows = range(len(words) // ABORTED.words)
-    first = bisect_left(rows, start, key=lambda row: words[row * ABORTED.words + _LAST_OFFSET])
-    for at in range(first * ABORTED.words, len(words), ABORTED.words):
-        yield AbortedTransaction._make(words[at : at + ABORTED.words])

@@ -164,6 +164,31 @@ def test_readers_of_committed_records_get_the_aborted_transactions(bench: "Bench
     assert bench.log.aborted_between(Offset(5), Offset(8)) == []
 
 
+def test_behind_a_transaction_that_was_open_for_long_only_those_of_the_range_are_found(
+    bench: "Bench",
+) -> None:
+    def begin(producer: int, sequence: int = 0) -> None:
+        bench.append(1, producer_id=producer, producer_epoch=0, base_sequence=sequence, transactional=True)
+
+    begin(1)
+    begin(2)
+    for short in range(30):
+        begin(3, short)
+        bench.end_transaction(3, ControlType.ABORT)
+        if short == 20:
+            bench.end_transaction(2, ControlType.ABORT)
+        if short % 8 == 7:
+            bench.log.roll()
+    bench.end_transaction(1, ControlType.COMMIT)
+    bench.append(1)
+    rows = bench.log.aborted_between(Offset(0), bench.log.end)
+    assert len(rows) == 31
+    for start in range(bench.log.end):
+        for end in range(start + 1, bench.log.end + 1):
+            expected = [row for row in rows if row.last_offset >= start and row.first_offset < end]
+            assert bench.log.aborted_between(Offset(start), Offset(end)) == expected
+
+
 def test_aborted_transactions_are_known_after_a_restart_and_without_their_index(bench: "Bench") -> None:
     for producer in range(4):
         bench.append(2, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
