@@ -87,6 +87,7 @@ from penstock.storage.log import AppendedRange, PartitionLog, Verification, chec
 from penstock.storage.log.compaction import OffsetMap
 from penstock.storage.log.state import LogState
 from tests.property.raft import planted
+from tests.simulation.cluster import planted_consumer_groups as consumer_group_faults
 from tests.simulation.cluster import planted_recovery as recovery_faults
 from tests.simulation.cluster import planted_transactions as transaction_faults
 
@@ -867,6 +868,21 @@ CATCHING_UP = replace(
 )
 
 
+# Members of the new protocol come and go, and coordinators fall.
+CONSUMER_GROUP = replace(
+    options((FaultKind.KILL, FaultKind.ISOLATE), lasting_ms=400, sync_ms=5),
+    consumer_members=5,
+    partitions=3,
+    pace_ms=60,
+    idempotent_producers=1,
+    consumers=0,
+    members=0,
+    admins=0,
+    acknowledged_min=20,
+    faulty_ns=5 * SECOND,
+)
+# The same, and nodes stay: heartbeats are rarely lost.
+CALM_CONSUMER_GROUP = replace(CONSUMER_GROUP, plan=FaultPlan((), SECOND, SECOND, FAIR))
 # Nodes fall while transactions begin and end.
 TRANSACTIONS = replace(
     options((FaultKind.KILL, FaultKind.ISOLATE), lasting_ms=500, sync_ms=10, aims=ANY_OR_LEADER),
@@ -1036,6 +1052,17 @@ FAULTS = [
     ),
     PlantedFault(transaction_faults.offsets_of_aborted_transactions_are_applied, TRANSFORMERS, 10),
     PlantedFault(transaction_faults.offsets_of_open_transactions_are_not_waited_for, TRANSFORMERS, 20),
+    PlantedFault(
+        consumer_group_faults.partitions_are_given_before_they_are_given_up, CALM_CONSUMER_GROUP, 10
+    ),
+    PlantedFault(consumer_group_faults.revocations_are_not_waited_for, CALM_CONSUMER_GROUP, 10),
+    PlantedFault(consumer_group_faults.member_epochs_are_not_checked_on_commit, CALM_CONSUMER_GROUP, 10),
+    PlantedFault(consumer_group_faults.revocations_keep_the_member_epoch, CALM_CONSUMER_GROUP, 50),
+    PlantedFault(consumer_group_faults.sessions_never_end, CALM_CONSUMER_GROUP, 10),
+    PlantedFault(consumer_group_faults.group_epochs_are_not_stored, CONSUMER_GROUP, 20),
+    PlantedFault(consumer_group_faults.current_assignments_are_not_stored, CONSUMER_GROUP, 20),
+    PlantedFault(consumer_group_faults.heartbeats_of_old_epochs_are_accepted, CALM_CONSUMER_GROUP, 20),
+    PlantedFault(consumer_group_faults.static_members_replace_each_other, CALM_CONSUMER_GROUP, 20),
 ]
 
 

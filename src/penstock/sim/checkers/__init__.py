@@ -10,6 +10,7 @@ code checks simulated runs, clusters of processes and crash tests of a single no
     freshness    no answer is older than what was known when it was asked for
     replicas     the copies of a partition are the same bytes
     groups       committed offsets, generations, and members that were fenced
+    consumer_groups  who has which partition, epochs, and members that were fenced (KIP-848)
     transactions all or nothing, read when committed, ended in the end, and only by the newest producer
     metadata     what was acknowledged is in every later image
     quorum       the properties of Raft

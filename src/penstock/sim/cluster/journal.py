@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from penstock.sim.checkers.consumer_groups import ConsumerGroupChecker
 from penstock.sim.checkers.eligibility import EligibilityChecker
 from penstock.sim.checkers.freshness import FreshnessChecker
 from penstock.sim.checkers.groups import GroupChecker
@@ -27,6 +28,7 @@ class Journal:
     watermarks: WatermarkChecker = field(default_factory=WatermarkChecker)
     freshness: FreshnessChecker = field(default_factory=FreshnessChecker)
     groups: GroupChecker = field(default_factory=GroupChecker)
+    consumer_groups: ConsumerGroupChecker = field(default_factory=ConsumerGroupChecker)
     transactions: TransactionChecker = field(default_factory=TransactionChecker)
     metadata: MetadataChecker = field(default_factory=MetadataChecker)
     voters: VoterChecker = field(default_factory=VoterChecker)
@@ -48,6 +50,10 @@ class Journal:
         """What the run came across, by name."""
         self.coverage.add("group.commits", self.groups.commits)
         self.coverage.add("group.generations", self.groups.generations)
+        self.coverage.add("consumer_group.commits", self.consumer_groups.commits)
+        self.coverage.add("consumer_group.assignments", self.consumer_groups.assignments)
+        self.coverage.add("consumer_group.revocations", self.consumer_groups.revocations)
+        self.coverage.add("consumer_group.removals", self.consumer_groups.removals)
         self.coverage.add("transaction.committed", self.transactions.committed)
         self.coverage.add("transaction.aborted", self.transactions.aborted)
         self.coverage.add("transaction.fenced", self.transactions.fenced)
@@ -70,6 +76,7 @@ class Journal:
         yield from self.log_starts.anomalies
         yield from self.freshness.anomalies
         yield from self.groups.anomalies
+        yield from self.consumer_groups.anomalies
         yield from self.transactions.anomalies
         yield from self.metadata.anomalies
         yield from self.quorum.anomalies

@@ -16,6 +16,8 @@ KAFKA_PORT, PEER_PORT = 9092, 7000
 TOPIC = "orders"
 # Written to by transactions only.
 TRANSFERS = "transfers"
+# Subscribed to by members of consumer groups, and written to by nobody.
+RETURNS = "returns"
 # Small, so that segments are rolled, snapshots taken and sessions ended within a few seconds.
 STATIC = {
     "log.segment.bytes": "6000",
@@ -31,8 +33,14 @@ STATIC = {
 # In how many of the runs there is each kind of work that others can do without.
 SHARE = 0.25
 TRANSACTIONS_SHARE = 0.4
+CONSUMER_GROUPS_SHARE = 0.15
 # Less often where it takes another node, and more time.
 FOUR_NODES_SHARE = 0.15
+CONSUMER_SESSION_MS = 1_000
+CONSUMER_GROUPS = {
+    "group.consumer.session.timeout.ms": str(CONSUMER_SESSION_MS),
+    "group.consumer.heartbeat.interval.ms": "200",
+}
 RETENTION_BYTES = (3_000, 8_000)
 RETENTION_CHECK_MS = 150
 FSYNC_INTERVAL_MS = 200
@@ -73,6 +81,8 @@ class SimulatedClusterOptions:
     # Clients that write in transactions, and those that consume, transform and produce in them.
     transactional_producers: int = 0
     transformers: int = 0
+    # Members of a group that speaks the new protocol (KIP-848); every third one is static.
+    consumer_members: int = 0
     # How much of each log is kept; -1: everything. Segments are smaller then.
     retention_bytes: int = -1
     # Between two batches of one producer to one partition, on average.
@@ -112,6 +122,15 @@ class SimulatedClusterOptions:
         if self.compacted:
             configs |= COMPACTION
         return configs
+
+    def with_consumer_group(self, luck: random.Random) -> "SimulatedClusterOptions":
+        """The same workload, and in some of the runs a consumer group in the place of other groups.
+
+        Drawn from randomness of its own, so that nothing else depends on it.
+        """
+        if luck.random() >= CONSUMER_GROUPS_SHARE:
+            return self
+        return replace(self, consumer_members=luck.randint(2, 4), groups=1)
 
     @staticmethod
     def draw(luck: random.Random) -> "SimulatedClusterOptions":
@@ -171,7 +190,7 @@ def node_options(options: SimulatedClusterOptions, number: int) -> NodeOptions:
         # Segments are small: what production does for large ones is done for all of them.
         rebuild_bytes_max=0,
         journal=JOURNAL,
-        static=options.static,
+        static=options.static | (CONSUMER_GROUPS if options.consumer_members else {}),
         quorum=QUORUM,
         raft=RaftOptions(append_bytes_max=options.raft_append_bytes),
         # Runs last for seconds: a partition whose replica does not come back must not wait for most of one.

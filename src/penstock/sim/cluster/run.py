@@ -352,7 +352,9 @@ def without_power_cuts(plan: FaultPlan) -> FaultPlan:
 
 def options_for(seed: int, nodes: int | None = None) -> SimulatedClusterOptions:
     """The workload that is drawn from a seed, on as many nodes as asked for."""
-    drawn = SimulatedClusterOptions.draw(World(seed).random("options"))
+    world = World(seed)
+    drawn = SimulatedClusterOptions.draw(world.random("options"))
+    drawn = drawn.with_consumer_group(world.random("consumer group"))
     return drawn if nodes is None else replace(drawn, nodes=nodes)
 
 
@@ -401,7 +403,7 @@ def _live(cluster: ClusterWorld, nemesis: Nemesis) -> list[str]:
         return [f"vacuous: {little} under faults" for little in cluster.too_little()]
     if not _wait(cluster, options.healing_ns, cluster.works_again):
         return _stuck(cluster, "after the last fault")
-    cluster.finish_producers()
+    cluster.finish_clients()
     if not _wait(cluster, options.healing_ns, cluster.clients_are_done):
         return _stuck(cluster, "after the last fault")
     cluster.stop_clients()

@@ -8,6 +8,7 @@ from penstock.core.metadata import NO_LEADER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC,
 from penstock.core.model import MILLISECOND, NodeId
 from penstock.runtime import Address
 from penstock.sim.cluster.clients.admin import SimulatedAdmin, TopicCreator
+from penstock.sim.cluster.clients.consumer_members import ConsumerGroupMember
 from penstock.sim.cluster.clients.consumers import AssignedConsumer
 from penstock.sim.cluster.clients.deletions import RecordDeleter
 from penstock.sim.cluster.clients.members import SimulatedMember
@@ -27,6 +28,9 @@ from penstock.sim.world import EVERYTHING, World
 
 STATIC_GROUP = "group-2"
 TRANSFORMERS = "transformers"
+CONSUMER_GROUP = "consumer-group"
+# Every so many-th member of it is static.
+STATIC_EVERY = 3
 # Between two transactions of one producer, in steps of one that writes without.
 TRANSACTION_STEPS = 2
 EVENTS_MAX = 300_000
@@ -40,6 +44,7 @@ OtherClient: TypeAlias = (
     AssignedConsumer
     | IsolatedConsumer
     | SimulatedMember
+    | ConsumerGroupMember
     | SimulatedAdmin
     | RecordDeleter
     | PartitionMover
@@ -81,6 +86,12 @@ class ClusterWorld:
         self.creator = TopicCreator(self, options)
         self.groups = [f"group-{n}" for n in range(1, options.groups + 1)] if options.members else []
         self.producers = self._producers()
+        self.consumer_members = [
+            ConsumerGroupMember(
+                self, f"consumer-member-{n}", CONSUMER_GROUP, static=n % STATIC_EVERY == STATIC_EVERY - 1
+            )
+            for n in range(options.consumer_members)
+        ]
         self.others = self._others()
         self.world.hosts += [client.host for client in (*self.producers, *self.others)]
 
@@ -119,6 +130,7 @@ class ClusterWorld:
                 for group in self.groups
                 for n in range(options.members)
             ),
+            *self.consumer_members,
             *(
                 TransformingMember(self, f"transformer-{n}", TRANSFORMERS, places, self.transfers)
                 for n in range(options.transformers)
@@ -153,10 +165,12 @@ class ClusterWorld:
         for client in (*self.producers, *self.others):
             client.start()
 
-    def finish_producers(self) -> None:
-        """Let them bring to an end what they have begun."""
+    def finish_clients(self) -> None:
+        """Let producers bring to an end what they have begun, and members settle."""
         for producer in self.producers:
             producer.finish()
+        for member in self.consumer_members:
+            member.settle()
 
     def stop_clients(self) -> None:
         for other in self.others:
@@ -169,6 +183,8 @@ class ClusterWorld:
             yield f"only {journal.acknowledged} records were acknowledged"
         if self.groups and journal.groups.commits < options.commits_min:
             yield f"only {journal.groups.commits} offsets were committed"
+        if self.consumer_members and journal.consumer_groups.commits < options.commits_min:
+            yield f"only {journal.consumer_groups.commits} offsets were committed by the consumer group"
         if self.transfers and journal.transactions.committed < options.transactions_min:
             yield f"only {journal.transactions.committed} transactions were committed"
 
@@ -188,9 +204,22 @@ class ClusterWorld:
                 if max(committed, 0) < end:
                     yield f"{group} is at {committed} of {place}, which ends at {end} or later"
             yield from self._readers_behind(AssignedConsumer, place, end)
+        yield from self._unsettled_consumer_group()
         for place in self.transfers:
             end = self.journal.transactions.acknowledged_end(place)
             yield from self._readers_behind(IsolatedConsumer, place, end)
+
+    def _unsettled_consumer_group(self) -> Iterator[str]:
+        """Partitions of the topics that members subscribe to which do not have one owner."""
+        image, now = self.newest_image(), self.world.scheduler.now
+        wanted = dict.fromkeys(topic for one in self.consumer_members for topic in one.subscription.topics)
+        for name in wanted:
+            topic = None if image is None else image.topic(name)
+            for partition in () if topic is None else topic.partitions:
+                place = (name, partition.index)
+                owners = self.journal.consumer_groups.owners(CONSUMER_GROUP, place, now)
+                if len(owners) != 1:
+                    yield f"{name}/{partition.index} has owners {owners} in {CONSUMER_GROUP}"
 
     def _readers_behind(
         self, kind: type[AssignedConsumer | IsolatedConsumer], place: Place, end: int

@@ -5,6 +5,7 @@
     producers     idempotent ones, which lose nothing, and at-most-once ones
     consumers     those who assign themselves
     members       those who read as a group
+    consumer_members   those of groups that speak the new protocol
     transactions  those who write in transactions, and those who read what is committed
     transformers  those who read as a group and write in transactions
     admin         those who change the metadata

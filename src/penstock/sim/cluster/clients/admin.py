@@ -27,7 +27,7 @@ from penstock.sim.checkers.metadata import RegisterChange
 from penstock.sim.cluster.clients.client import ClusterNodes, SimulatedClient
 from penstock.sim.cluster.clients.connection import RequestLost
 from penstock.sim.cluster.node import FLUSH, MINIMUM, SETTING, Register, RegisterKind
-from penstock.sim.cluster.options import TOPIC, TRANSFERS, SimulatedClusterOptions
+from penstock.sim.cluster.options import RETURNS, TOPIC, TRANSFERS, SimulatedClusterOptions
 
 TIMEOUT_MS = 1_000
 PARTITIONS_MAX = 4
@@ -148,6 +148,8 @@ class TopicCreator(SimulatedClient):
         if options.has_transactions:
             configs = {"min.insync.replicas": options.topic_configs["min.insync.replicas"]}
             self._wishes.append(_creation(TRANSFERS, options.partitions, options.replicas, configs))
+        if options.consumer_members:
+            self._wishes.append(_creation(RETURNS, options.partitions, options.replicas))
 
     @property
     def finished(self) -> bool:

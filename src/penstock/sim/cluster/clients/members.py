@@ -86,65 +86,23 @@ TOPIC_IDS_SINCE = 10
 COMMIT_GENERATIONS_SINCE = 1
 
 
-class SimulatedMember(FetchClient):
-    """One process of a group. What it was is forgotten when it begins again as somebody new."""
-
-    # Whether offsets are asked for that no open transaction can change.
-    requires_stable = False
+class GroupClient(FetchClient):
+    """One that knows a group: finds its coordinator, and ignores responses to what it was before."""
 
     def __init__(
-        self,
-        nodes: ClusterNodes,
-        host: str,
-        group: str,
-        places: list[Place],
-        *,
-        static: bool = False,
-        policy: VersionPolicy | None = None,
+        self, nodes: ClusterNodes, host: str, group: str, policy: VersionPolicy | None = None
     ) -> None:
-        super().__init__(nodes, host, VersionPolicy.NEWEST if static else policy)
+        super().__init__(nodes, host, policy)
         self._group = group
-        # The name under which it comes back after a crash (KIP-345); old protocols have none.
-        self._instance_id = host if static else None
-        self._places = places
         self._stopped = False
         # Responses to requests of an earlier turn are ignored.
         self._turn = 0
-        self._plans = 0
         self._coordinator: int | None = None
-        self._member_id = ""
-        self._generation = -1
-        self._positions: dict[Place, int] = {}
-        self._asleep_until = 0
-        # When the last heartbeat was sent that was answered.
-        self._heard_at = 0
-        # What it owned before the last rebalance, and the generation of that time.
-        self._before: tuple[int, dict[Place, int]] | None = None
-        # The id of a static member before it came back: nobody may go on under it.
-        self._former_id = ""
-        # A request that comes late comes on another connection.
-        self._ghost = FetchClient(nodes, host)
-
-    def start(self) -> None:
-        self._begin(forget=True)
 
     def stop(self) -> None:
         """Do nothing more, and say nothing to anybody."""
         self._stopped = True
         self._turn += 1
-
-    def _begin(self, *, forget: bool) -> None:
-        """Join (again): as somebody new, or under the id it has."""
-        self._turn += 1
-        if self._positions and not forget:
-            self._before = (self._generation, self._positions)
-        self._generation = -1
-        self._positions = {}
-        if forget:
-            self._before = None
-            self._former_id, self._member_id = self._member_id, ""
-        if not self._stopped:
-            self._locate(self._join)
 
     def _now(self, act: Callable[..., None]) -> Callable[..., None]:
         """`act`, unless the member has begun anew by then."""
@@ -188,6 +146,57 @@ class SimulatedMember(FetchClient):
         assert self._coordinator is not None
         version = self.versions.of(type(message)) if version is None else version
         self.ask(self._coordinator, message, version, self._now(then), observe, patience_ns)
+
+
+class SimulatedMember(GroupClient):
+    """One process of a group. What it was is forgotten when it begins again as somebody new."""
+
+    # Whether offsets are asked for that no open transaction can change.
+    requires_stable = False
+
+    def __init__(
+        self,
+        nodes: ClusterNodes,
+        host: str,
+        group: str,
+        places: list[Place],
+        *,
+        static: bool = False,
+        policy: VersionPolicy | None = None,
+    ) -> None:
+        super().__init__(nodes, host, group, VersionPolicy.NEWEST if static else policy)
+        # The name under which it comes back after a crash (KIP-345); old protocols have none.
+        self._instance_id = host if static else None
+        self._places = places
+        self._plans = 0
+        self._member_id = ""
+        self._generation = -1
+        self._positions: dict[Place, int] = {}
+        self._asleep_until = 0
+        # When the last heartbeat was sent that was answered.
+        self._heard_at = 0
+        # What it owned before the last rebalance, and the generation of that time.
+        self._before: tuple[int, dict[Place, int]] | None = None
+        # The id of a static member before it came back: nobody may go on under it.
+        self._former_id = ""
+        # A request that comes late comes on another connection.
+        self._ghost = FetchClient(nodes, host)
+
+    def start(self) -> None:
+        self._begin(forget=True)
+
+    def _begin(self, *, forget: bool) -> None:
+        """Join (again): as somebody new, or under the id it has."""
+        self._turn += 1
+        if self._positions and not forget:
+            self._before = (self._generation, self._positions)
+        self._generation = -1
+        self._positions = {}
+        if forget:
+            self._before = None
+            self._former_id, self._member_id = self._member_id, ""
+        if not self._stopped:
+            self._locate(self._join)
 
     def _join(self) -> None:
         request = JoinGroupRequest(
