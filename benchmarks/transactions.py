@@ -6,19 +6,20 @@ One client (confluent-kafka) writes records of 1 KB to six partitions with acks=
 replica of every partition. Each round puts these loads on each side in turn:
 
     every 100 ms           a transaction is committed when it is that old; all partitions are part of it
+    read_committed         what that wrote, counted: nothing may be missing
+    no transactions        the same volume again, from an idempotent producer
     every 1,000 records    or when it has that many
     every record           one record, one partition, one commit at a time: what a transaction costs alone
-    no transactions        the volume of the first load again, from an idempotent producer
-    read_committed         what the first load wrote, counted: nothing may be missing
 
     flush     how long the last records of a transaction take to be acknowledged
     commit    how long commit_transaction() takes after that, which is EndTxn
     cpu_us    of all brokers with their helpers, by message
 
 `of plain` is the rate over that of the same volume without transactions; `cpu_us_per_commit` the CPU
-beyond that of as many messages without transactions, by commit. A load ends after --seconds or
-300,000 records. Penstock syncs before it acknowledges, and Kafka does not: these are their defaults;
-with `--promise cached` neither does, with `durable` both do.
+beyond that of as many messages without transactions, by commit; on a busy machine, from a few dozen
+commits, it is a guess and can be negative. A load ends after --seconds or 300,000 records. Penstock
+syncs before it acknowledges, and Kafka does not: these are their defaults; with `--promise cached`
+neither does, with `durable` both do.
 
 Left out: aborts, consumed offsets as part of a transaction, and more than one producer.
 """
@@ -310,9 +311,9 @@ def take_round(run: Comparison, number: int, prefix: str, sides: Mapping[str, Si
     take(BY_TIME, partial(_first, by_time(run.seconds)))
     # Now, as long as nothing else is in the topic.
     take(READ, partial(_measured, load=partial(read_committed, seconds=run.seconds)))
+    take(PLAIN, partial(_plain, run.seconds))
     take(BY_COUNT, partial(_measured, load=partial(transact, load=by_count(run.seconds))))
     take(SINGLE, partial(_measured, load=partial(transact, load=single(run.seconds))))
-    take(PLAIN, partial(_plain, run.seconds))
 
 
 def derive(results: Results, prefix: str) -> None:
