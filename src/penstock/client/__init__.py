@@ -76,7 +76,7 @@ from penstock.client.errors import (
     RequestFailed,
     TransactionAborted,
 )
-from penstock.client.groups import GroupAdmin, GroupDetail, GroupSummary, PartitionLag
+from penstock.client.groups import GroupAdmin, GroupDetail, GroupOffsetWriter, GroupSummary, PartitionLag
 from penstock.client.message import Delivery, Message, RawMessage, TopicPartition
 from penstock.client.offset_store import FileOffsets, OffsetConflict, OffsetStore, SqlOffsets
 from penstock.client.producer import (
@@ -177,5 +177,6 @@ __all__ = [
     "GroupAdmin",
     "GroupSummary",
     "GroupDetail",
+    "GroupOffsetWriter",
     "PartitionLag",
 ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from penstock.client import ClientError, GroupAdmin
+from penstock.client import ClientError, GroupAdmin, GroupOffsetWriter
 from penstock.spark.errors import PipelineError, SparkOptionError
 from penstock.spark.kafka_options import kafka_endpoint, option
 from penstock.spark.source.offsets import Partition, read_offsets
@@ -35,6 +35,7 @@ class GroupOffsetCommitter:
         # A broker that is back should be noticed soon: Spark waits for the commit.
         self._settings = {**settings, "reconnect.backoff.max.ms": "1000"}
         self._opened: GroupAdmin | None = None
+        self._writer: GroupOffsetWriter | None = None
         self._last: Mapping[Partition, int] = {}
 
     def committed(self) -> dict[Partition, int]:
@@ -56,10 +57,11 @@ class GroupOffsetCommitter:
         if not changed:
             return
         try:
-            self._groups().reset(self.group, changed)
+            if self._writer is None:
+                self._writer = GroupOffsetWriter(kafka_endpoint(self._settings), self.group)
+            self._writer.commit(changed)
         except ClientError as error:
             _log.warning("group %s: offsets were not committed: %s", self.group, error)
-            self._opened = None
         else:
             self._last = dict(positions)
 
