@@ -1,7 +1,7 @@
 """The metrics pipeline while driver, executors and broker are killed, judged by count and by content.
 
     python -m tests.spark.exactness.kill_rounds --records 2000000 --rounds 10 [--brokers 3]
-                                                [--delivery at-least-once]
+                                                [--quick] [--delivery at-least-once]
 
 A generator sends measurements, some late, some repeated, some malformed, and keeps its own account.
 In each round the broker, one executor and the driver are killed with SIGKILL at random moments, in
@@ -10,10 +10,14 @@ tables (by delta-rs and by Spark) and the topics (committed records) are compare
 everything must be there, and nothing twice. With at-least-once delivery, topics hold repeats, and the
 rounds say so.
 
-The records are dealt out over the kills, so that each of them strikes while something is on its way.
+The records are dealt out over the kills, so that each of them strikes while something is on its way. Every
+other kill strikes when records have just come to the output topics, before their batch has ended: that is
+where a batch that is tried again would leave repeats. Time in the records passes fast enough for windows
+to close between the kills, and not so fast that a partition without a leader makes them late.
 """
 
 import argparse
+import itertools
 import random
 import sys
 import tempfile
@@ -29,11 +33,14 @@ from penstock.spark.demo import ExactnessCheck
 from penstock.spark.errors import PipelineError
 from penstock.spark.generator import GeneratorLimits
 from tests.spark.exactness.processes import comes_true, kill
-from tests.spark.exactness.trial import Trial
+from tests.spark.exactness.trial import QUICK, SERIES, Trial
 from tests.support.clusters import ClusterProcesses
 from tests.support.nodes import NodeProcess
 
 SETTINGS = {"trigger": "1s", "max_offsets_per_trigger": "60000", "lateness": "30m"}
+LATENESS_MS = 30 * 60_000
+# The time in the records of one kill: a partition may stay behind by what is sent for three of them.
+KILL_MS = LATENESS_MS // 4
 PATIENCE_SECONDS = 300.0
 AT_MOST_SECONDS = 6.0
 VICTIMS = 3
@@ -144,6 +151,7 @@ class Rounds:
         self.outcome = Outcome()
         self._allowance = Allowance(rate)
         self._failure: Exception | None = None
+        self._strikes_at_write = itertools.cycle((True, False))
         self._generator: threading.Thread | None = None
 
     def __enter__(self) -> "Rounds":
@@ -160,18 +168,20 @@ class Rounds:
 
     def run(self, records: int, rounds: int) -> Outcome:
         """All rounds, then everything to its end, then the checks."""
-        self._generator = threading.Thread(target=self._generate, args=(records,), daemon=True)
+        portion = -(-records // (rounds * VICTIMS))
+        self._generator = threading.Thread(target=self._generate, args=(records, portion), daemon=True)
         self._generator.start()
         self.pipeline.start()
         for number in range(1, rounds + 1):
-            names = self._round(-(-records // (rounds * VICTIMS)))
+            names = self._round(portion)
             _say(f"round {number}: {', '.join(names)}; {self.pipeline.batches()} batches")
         self._finish()
         return self.outcome
 
-    def _generate(self, records: int) -> None:
+    def _generate(self, records: int, portion: int) -> None:
+        limits = GeneratorLimits(rate=self._rate)
         try:
-            self.trial.send(records, GeneratorLimits(rate=self._rate), self._allowance.spend)
+            self.trial.send(records, limits, self._allowance.spend, KILL_MS * SERIES // portion)
         except (ClientError, PipelineError) as error:
             self._failure = error
 
@@ -183,9 +193,13 @@ class Rounds:
         ]
         self._luck.shuffle(victims)
         for name, strike in victims:
-            self._send(portion)
-            # Not to wait for anything: the moment is to be a random one.
-            time.sleep(self._luck.uniform(0, AT_MOST_SECONDS))
+            self._send(portion // 2)
+            if next(self._strikes_at_write):
+                self._send_and_see_it_written(portion // 2)
+            else:
+                self._allowance.allow(portion // 2)
+                # Not to wait for anything: the moment is to be a random one.
+                time.sleep(self._luck.uniform(0, AT_MOST_SECONDS))
             strike()
             self.outcome.kills[name] = self.outcome.kills.get(name, 0) + 1
         return [name for name, _ in victims]
@@ -195,6 +209,12 @@ class Rounds:
         before = self.pipeline.batches()
         self._allowance.allow(records)
         self._until("another batch", lambda: self.pipeline.batches() > before)
+
+    def _send_and_see_it_written(self, records: int) -> None:
+        """Let some more be sent, and see the first of it in an output topic."""
+        before = self.trial.written()
+        self._allowance.allow(records)
+        self._until("a record in an output topic", lambda: self.trial.written() > before)
 
     def _kill_broker(self) -> None:
         self.brokers.kill_one(self._luck)
@@ -256,6 +276,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--brokers", type=int, default=1)
     parser.add_argument("--delivery", default="exactly-once")
+    parser.add_argument("--quick", action="store_true", help="for small trials: less shuffling and compiling")
     chosen = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="penstock-rounds-") as directory,
@@ -264,6 +285,7 @@ def main() -> int:
             chosen.master,
             chosen.rate,
             random.Random(chosen.seed),
+            QUICK if chosen.quick else (),
             brokers=chosen.brokers,
             delivery=chosen.delivery,
         ) as rounds,

@@ -22,7 +22,9 @@ from tests.spark.exactness.processes import PipelineProcess
 
 PARTITIONS = 4
 SERIES = 72
-LATE, DUPLICATES, MALFORMED = 0.05, 0.01, 0.01
+INTERVAL_MS = 1_000
+LATE_MS_MAX = 30_000
+LATE, DUPLICATES, MALFORMED = 0.05, 0.01, 0.05
 DRAIN_SECONDS = 1_200.0
 # Not the best that the broker can do: a trial must not pass by promising less.
 EXACTLY_ONCE = {"delivery": "exactly-once"}
@@ -78,13 +80,22 @@ class Trial:
         records: int,
         limits: GeneratorLimits | None = None,
         advance: Callable[[int], None] = lambda _: None,
+        interval_ms: int = INTERVAL_MS,
     ) -> None:
         """Send measurements, some late, some repeated, some malformed, and keep the account."""
-        start_ms = time.time_ns() // 1_000_000 - records // SERIES * 1_000
-        plan = GeneratorPlan(records, start_ms, SERIES, 1_000, LATE, DUPLICATES, MALFORMED)
+        start_ms = time.time_ns() // 1_000_000 - records // SERIES * interval_ms
+        late_ms_max = max(LATE_MS_MAX, 2 * interval_ms)
+        plan = GeneratorPlan(records, start_ms, SERIES, interval_ms, LATE, DUPLICATES, MALFORMED, late_ms_max)
         self._kept = open_points(self._points)
         self._stream = MetricStream(plan, self._kept.add)
         send_metrics(self.endpoint, self.config.topics.inbound, self._stream, limits, advance)
+
+    def written(self) -> int:
+        """How many records the output topics hold, committed or not."""
+        topics = (self.config.topics.rollup, self.config.topics.dead_letter)
+        there = {one.name for one in TopicAdmin(self.endpoint).list()}
+        described = [TopicAdmin(self.endpoint).describe(one) for one in topics if one in there]
+        return sum(partition.end_offset or 0 for topic in described for partition in topic.partitions)
 
     def drain(self) -> None:
         """Run the pipeline until it has read everything."""
