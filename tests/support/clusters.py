@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from penstock.core.metadata.topic_names import METADATA_TOPIC
 from penstock.core.model import SECOND
+from penstock.core.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+    DescribeQuorumResponse,
+)
 from penstock.core.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -137,12 +144,23 @@ class ClusterProcesses:
         def leads() -> int | None:
             for number in self.running:
                 with contextlib.suppress(OSError, AssertionError):
-                    found = self.metadata(number, []).controller_id
+                    found = self._quorum_leader(number)
                     if found in self.running:
                         return found
             return None
 
         return until(leads, "there is a controller")
+
+    def _quorum_leader(self, number: int) -> int:
+        """Who leads the quorum, as one node says. Metadata names some broker also when nobody does."""
+        wire = Wire(self.address(number))
+        try:
+            partition = DescribeQuorumRequestPartition(partition_index=0)
+            topic = DescribeQuorumRequestTopic(topic_name=METADATA_TOPIC, partitions=(partition,))
+            answer = wire.ask(DescribeQuorumRequest(topics=(topic,)), DescribeQuorumResponse, 2)
+            return answer.topics[0].partitions[0].leader_id
+        finally:
+            wire.close()
 
     def await_in_sync(self, topic: str, seconds: float = SECONDS_MAX) -> None:
         """Wait until every partition has all its replicas in sync, and every node says so.

@@ -58,13 +58,17 @@ def _named(call: Request, broker: Broker) -> BrokerAddress | None:
 
 
 def controller_id(call: Request) -> int:
-    """The controller for admin clients: any node would do, since commands are forwarded."""
-    backend = call.backend
-    leader = backend.node.node_id if backend.controller.is_leading else backend.controller.leader
-    if leader is None:
-        return NO_LEADER
+    """The controller for admin clients: any broker would do, since commands are forwarded.
+
+    One is named also in an election, as Kafka does: librdkafka that hears of none waits for minutes.
+    """
+    controller, own = call.backend.controller, call.backend.node.node_id
+    image = controller.image
+    leader = own if controller.is_leading else controller.leader
+    others = (broker.node_id for broker in image.each_broker())
     # A controller that is no broker has no listener for clients.
-    return leader if backend.controller.image.is_live(leader) else backend.node.node_id
+    live = (each for each in (leader, own, *others) if each is not None and image.is_live(each))
+    return next(live, NO_LEADER)
 
 
 class PartitionAvailability(NamedTuple):

@@ -5,11 +5,13 @@ from uuid import UUID
 
 import pytest
 
+from penstock.broker.cluster import Controller
 from penstock.core.metadata import (
     BrokerEndpoint,
     CreatePartitions,
     CreateTopic,
     FenceBroker,
+    MetadataImage,
     ReplicaAssignment,
 )
 from penstock.core.model import BrokerEpoch, NodeId, PartitionIndex, TopicId
@@ -73,6 +75,20 @@ def test_every_version_names_brokers_and_partitions(stage: "Stage", version: int
     assert (partition.error_code, partition.leader_id, partition.replica_nodes) == (0, 1, (1,))
     assert answer.controller_id == (1 if version >= 1 else -1)
     assert answer.cluster_id == (stage.backend.node.cluster_id if version >= 2 else None)
+
+
+@pytest.mark.parametrize("live", [1, 2])
+def test_in_an_election_some_live_broker_is_named_since_librdkafka_waits_for_minutes_if_none_is(
+    stage: "Stage", monkeypatch: pytest.MonkeyPatch, live: int
+) -> None:
+    stage.add_broker(2, BrokerEndpoint("PLAINTEXT", "host-2", 9092))
+    monkeypatch.setattr(Controller, "is_leading", property(lambda _: False))
+    monkeypatch.setattr(Controller, "leader", property(lambda _: None))
+    monkeypatch.setattr(MetadataImage, "is_live", lambda _, number: number == live)
+
+    answer = stage.ask(named(), MetadataResponse, 12)
+
+    assert answer.controller_id == live
 
 
 def test_an_empty_list_is_every_topic_in_version_0_and_none_after_it(stage: "Stage") -> None:
