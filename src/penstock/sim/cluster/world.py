@@ -210,7 +210,11 @@ class ClusterWorld:
             yield from self._readers_behind(IsolatedConsumer, place, end)
 
     def _unsettled_consumer_group(self) -> Iterator[str]:
-        """Partitions of the topics that members subscribe to which do not have one owner."""
+        """Partitions of subscribed topics without one owner, and those whose owner does not want them."""
+        for member in self.consumer_members:
+            for place in member.owned:
+                if place[0] not in member.subscription.topics:
+                    yield f"{member.host} has {place[0]}/{place[1]}, and does not subscribe to it"
         image, now = self.newest_image(), self.world.scheduler.now
         wanted = dict.fromkeys(topic for one in self.consumer_members for topic in one.subscription.topics)
         for name in wanted:
