@@ -899,6 +899,21 @@ TRANSACTIONS = replace(
 STRANDED_TRANSACTIONS = replace(TRANSACTIONS, plan=STRANDED_LEADERS.plan, partitions=1)
 # Consume, transform, produce.
 TRANSFORMERS = replace(TRANSACTIONS, transactional_producers=0, transformers=3, partitions=1)
+# Tasks write, drivers commit what they wrote together, and both die; coordinators fall now and then.
+BATCHES = replace(
+    TRANSACTIONS,
+    plan=FaultPlan(
+        (FaultKind.KILL, FaultKind.ISOLATE),
+        400 * MILLISECOND,
+        300 * MILLISECOND,
+        FAIR,
+        ANY_OR_LEADER,
+        patient=True,
+    ),
+    transactional_producers=0,
+    sinks=2,
+    pace_ms=10,
+)
 
 
 @dataclass(frozen=True)
@@ -1052,6 +1067,11 @@ FAULTS = [
     ),
     PlantedFault(transaction_faults.offsets_of_aborted_transactions_are_applied, TRANSFORMERS, 10),
     PlantedFault(transaction_faults.offsets_of_open_transactions_are_not_waited_for, TRANSFORMERS, 20),
+    PlantedFault(transaction_faults.new_coordinators_forget_batches, BATCHES, 50, hint=4),
+    PlantedFault(transaction_faults.a_batch_leaves_out_its_last_transaction, BATCHES, 10),
+    PlantedFault(transaction_faults.a_batch_commits_whatever_its_tasks_have_open, BATCHES, 50),
+    PlantedFault(transaction_faults.a_batch_that_is_refused_counts_as_committed, BATCHES, 50),
+    PlantedFault(transaction_faults.a_batch_leaves_its_producers_their_epoch, BATCHES, 50),
     PlantedFault(
         consumer_group_faults.partitions_are_given_before_they_are_given_up, CALM_CONSUMER_GROUP, 10
     ),

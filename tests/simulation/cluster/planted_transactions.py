@@ -15,15 +15,19 @@ from penstock.broker.transactions.marker_sender import LeaderMarkerSender
 from penstock.broker.transactions.markers import TransactionMarker
 from penstock.broker.transactions.verification import TransactionVerification
 from penstock.core.groups.offset_facts import OffsetCommitted, PendingOffsets, TransactionEnded
-from penstock.core.model import Now, Offset, Timestamp, TopicPartition
+from penstock.core.model import ApiError, Now, Offset, Timestamp, TopicPartition
 from penstock.core.records import BatchHeader
 from penstock.core.replica import ProducerStateManager
 from penstock.core.replica.transactions import AbortedTransaction, OpenTransactions
 from penstock.core.transactions import (
+    BatchCommitted,
+    BatchMember,
+    CommitBatch,
     EndTransaction,
     InitProducer,
     ProducerIdentity,
     TransactionCoordinator,
+    TransactionImage,
     TransactionOutcome,
     TransactionStored,
     coordinator,
@@ -173,3 +177,67 @@ def coordinators_answer_before_their_log_is_replicated(patch: Patch) -> None:
             release(self, end, replies)
 
     patch.setattr(Coordinator, "_release_when_committed", release_early)
+
+
+def new_coordinators_forget_batches(patch: Patch) -> None:
+    """A batch that is repeated after a failover is committed again."""
+    resume = TransactionCoordinator.resume
+
+    def resume_without(self: TransactionCoordinator, now: Now) -> TransactionOutcome:
+        self.image.batches.clear()
+        return resume(self, now)
+
+    patch.setattr(TransactionCoordinator, "resume", resume_without)
+
+
+def a_batch_leaves_out_its_last_transaction(patch: Patch) -> None:
+    def committed(sink: str, batch: str, members: tuple[BatchMember, ...], now: Timestamp) -> BatchCommitted:
+        return BatchCommitted(sink, batch, members[:-1], now)
+
+    patch.setattr(coordinator, "BatchCommitted", committed)
+
+
+def a_batch_commits_whatever_its_tasks_have_open(patch: Patch) -> None:
+    """Though the driver lists an attempt of a task that has a successor."""
+    commit = TransactionCoordinator._commit_batch
+
+    def commit_open(self: TransactionCoordinator, command: CommitBatch, outcome: TransactionOutcome) -> None:
+        known = self.image.transactions
+        members = tuple(
+            BatchMember(one, known[one].producer_id, known[one].producer_epoch)
+            for one, _, _ in command.members
+            if one in known
+        )
+        commit(self, replace(command, members=members), outcome)
+
+    patch.setattr(TransactionCoordinator, "_commit_batch", commit_open)
+
+
+def a_batch_that_is_refused_counts_as_committed(patch: Patch) -> None:
+    """Its key is taken before its transactions are looked at."""
+    commit = TransactionCoordinator._commit_batch
+
+    def commit_and_remember(
+        self: TransactionCoordinator, command: CommitBatch, outcome: TransactionOutcome
+    ) -> None:
+        commit(self, command, outcome)
+        if not outcome.facts and isinstance(outcome.responses[-1][1], ApiError):
+            outcome.facts.append(BatchCommitted(command.sink, command.batch, (), outcome.now.wall))
+
+    patch.setattr(TransactionCoordinator, "_commit_batch", commit_and_remember)
+
+
+def a_batch_leaves_its_producers_their_epoch(patch: Patch) -> None:
+    """A task goes on in the transaction that the batch has committed."""
+    commit = TransactionImage._commit
+
+    def commit_the_same(self: TransactionImage, fact: BatchCommitted) -> None:
+        commit(self, fact)
+        for member in fact.members:
+            known = self.transactions.get(member.transactional_id)
+            if known is not None and self.unstored.get(member.transactional_id) == fact.sink:
+                self.transactions[member.transactional_id] = replace(
+                    known, producer_epoch=member.producer_epoch
+                )
+
+    patch.setattr(TransactionImage, "_commit", commit_the_same)

@@ -12,6 +12,7 @@ code checks simulated runs, clusters of processes and crash tests of a single no
     groups       committed offsets, generations, and members that were fenced
     consumer_groups  who has which partition, epochs, and members that were fenced (KIP-848)
     transactions all or nothing, read when committed, ended in the end, and only by the newest producer
+    batches      transactions that are committed together: all of an attempt or none, and one attempt
     metadata     what was acknowledged is in every later image
     quorum       the properties of Raft
     voters       who votes is what was acknowledged last

@@ -120,6 +120,8 @@ class TransactionChecker:
     aborted: int = 0
     fenced: int = 0
     write_cycles: int = 0
+    # Names of the transactions that the end shows to be committed.
+    found_committed: dict[str, None] = field(default_factory=dict)
     _by_value: dict[bytes, TransactionHistory] = field(default_factory=dict)
     _newest: dict[str, int] = field(default_factory=dict)
     # By reader, partition and leader epoch.
@@ -302,6 +304,7 @@ class TransactionChecker:
         anomalies += self._check_cycles(committed, fates)
         anomalies += self._check_runs(logs, fates)
         self.write_cycles = _write_cycles(committed, fates)
+        self.found_committed = dict.fromkeys(history.name for history in committed)
         return anomalies
 
     def _check_place(

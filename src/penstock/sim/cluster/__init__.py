@@ -7,6 +7,7 @@
                  ├── GroupMember                 joins, reads, commits, crashes
                  ├── TransactionalProducer       commits, aborts, dies, and leaves zombies behind
                  ├── TransformingMember          consumes, transforms and produces in transactions
+                 ├── SimulatedSink               commits what its tasks wrote in batches; both die
                  ├── IsolatedConsumer            reads what is committed, or everything
                  ├── RecordDeleter               deletes from the front of partitions
                  ├── PartitionMover              moves partitions to other brokers

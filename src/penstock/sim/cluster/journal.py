@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from penstock.sim.checkers.batches import BatchCommitChecker
 from penstock.sim.checkers.consumer_groups import ConsumerGroupChecker
 from penstock.sim.checkers.eligibility import EligibilityChecker
 from penstock.sim.checkers.freshness import FreshnessChecker
@@ -30,6 +31,7 @@ class Journal:
     groups: GroupChecker = field(default_factory=GroupChecker)
     consumer_groups: ConsumerGroupChecker = field(default_factory=ConsumerGroupChecker)
     transactions: TransactionChecker = field(default_factory=TransactionChecker)
+    batches: BatchCommitChecker = field(default_factory=BatchCommitChecker)
     metadata: MetadataChecker = field(default_factory=MetadataChecker)
     voters: VoterChecker = field(default_factory=VoterChecker)
     quorum: QuorumChecker = field(default_factory=QuorumChecker)
@@ -58,6 +60,9 @@ class Journal:
         self.coverage.add("transaction.aborted", self.transactions.aborted)
         self.coverage.add("transaction.fenced", self.transactions.fenced)
         self.coverage.add("transaction.write_cycles", self.transactions.write_cycles)
+        self.coverage.add("batch.committed", self.batches.committed)
+        self.coverage.add("batch.repeated", self.batches.repeated)
+        self.coverage.add("batch.refused", self.batches.refused)
         self.coverage.add("answers.checked", self.freshness.answers)
         self.coverage.add("quorum.elections", self.quorum.elections)
         self.coverage.add("quorum.voter_changes", self.voters.changes)
@@ -78,6 +83,7 @@ class Journal:
         yield from self.groups.anomalies
         yield from self.consumer_groups.anomalies
         yield from self.transactions.anomalies
+        yield from self.batches.anomalies
         yield from self.metadata.anomalies
         yield from self.quorum.anomalies
         yield from self.voters.anomalies

@@ -34,6 +34,8 @@ STATIC = {
 SHARE = 0.25
 TRANSACTIONS_SHARE = 0.4
 CONSUMER_GROUPS_SHARE = 0.15
+# Of the runs with transactions.
+SINKS_SHARE = 0.15
 # Less often where it takes another node, and more time.
 FOUR_NODES_SHARE = 0.15
 CONSUMER_SESSION_MS = 1_000
@@ -83,6 +85,8 @@ class SimulatedClusterOptions:
     transformers: int = 0
     # Members of a group that speaks the new protocol (KIP-848); every third one is static.
     consumer_members: int = 0
+    # Drivers of sinks, whose tasks write in transactions of their own that are committed together.
+    sinks: int = 0
     # How much of each log is kept; -1: everything. Segments are smaller then.
     retention_bytes: int = -1
     # Between two batches of one producer to one partition, on average.
@@ -102,6 +106,7 @@ class SimulatedClusterOptions:
     acknowledged_min: int = 100
     commits_min: int = 5
     transactions_min: int = 5
+    batches_min: int = 2
     static: dict[str, str] = field(default_factory=lambda: dict(STATIC))
 
     @property
@@ -110,7 +115,7 @@ class SimulatedClusterOptions:
 
     @property
     def has_transactions(self) -> bool:
-        return bool(self.transactional_producers or self.transformers)
+        return bool(self.transactional_producers or self.transformers or self.sinks)
 
     @property
     def topic_configs(self) -> dict[str, str]:
@@ -131,6 +136,15 @@ class SimulatedClusterOptions:
         if luck.random() >= CONSUMER_GROUPS_SHARE:
             return self
         return replace(self, consumer_members=luck.randint(2, 4), groups=1)
+
+    def with_sinks(self, luck: random.Random) -> "SimulatedClusterOptions":
+        """The same workload, and in some of the runs with transactions a sink in the place of a producer.
+
+        Drawn from randomness of its own, so that nothing else depends on it.
+        """
+        if not self.has_transactions or luck.random() >= SINKS_SHARE:
+            return self
+        return replace(self, sinks=1, transactional_producers=1)
 
     @staticmethod
     def draw(luck: random.Random) -> "SimulatedClusterOptions":

@@ -175,6 +175,7 @@ def _check_transactions(cluster: ClusterWorld) -> list[str]:
         for place in cluster.transfers
     }
     anomalies = cluster.journal.transactions.check(logs)
+    anomalies += cluster.journal.batches.check(cluster.journal.transactions.found_committed)
     for place, entries in logs.items():
         expected = aborted_in(entries)
         for node_id, log in logs_of(cluster, place).items():
@@ -212,7 +213,9 @@ def _compare_copies(cluster: ClusterWorld, place: Place, final: list[tuple[int, 
     copies = {node: _copy(cluster, node, log) for node, log in logs_of(cluster, place).items()}
     if cluster.options.compacted and final is not None:
         return list(_check_compacted(cluster, place, final, copies))
-    if place[0] in INTERNAL_TOPICS and cluster.options.compacted:
+    is_cleaned = cluster.options.compacted or "partition.compacted" in cluster.journal.coverage.counts
+    if place[0] in INTERNAL_TOPICS and is_cleaned:
+        # Each node compacts them by itself, in a run that takes long enough.
         return []
     return check_replicas(f"{place[0]}/{place[1]}", copies, led.high_watermark)
 
@@ -355,6 +358,7 @@ def options_for(seed: int, nodes: int | None = None) -> SimulatedClusterOptions:
     world = World(seed)
     drawn = SimulatedClusterOptions.draw(world.random("options"))
     drawn = drawn.with_consumer_group(world.random("consumer group"))
+    drawn = drawn.with_sinks(world.random("sinks"))
     return drawn if nodes is None else replace(drawn, nodes=nodes)
 
 

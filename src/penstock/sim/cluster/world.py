@@ -14,6 +14,7 @@ from penstock.sim.cluster.clients.deletions import RecordDeleter
 from penstock.sim.cluster.clients.members import SimulatedMember
 from penstock.sim.cluster.clients.producers import AtMostOnceProducer, IdempotentProducer
 from penstock.sim.cluster.clients.reassignments import PartitionMover
+from penstock.sim.cluster.clients.sinks import SimulatedSink
 from penstock.sim.cluster.clients.transactions import IsolatedConsumer, TransactionalProducer
 from penstock.sim.cluster.clients.transformers import TransformingMember
 from penstock.sim.cluster.clients.voters import VoterAdmin
@@ -40,6 +41,7 @@ NEW_AGAIN_NS = 1_500 * MILLISECOND
 PROGRESS = 5
 
 
+WritingClient: TypeAlias = IdempotentProducer | AtMostOnceProducer | TransactionalProducer | SimulatedSink
 OtherClient: TypeAlias = (
     AssignedConsumer
     | IsolatedConsumer
@@ -85,6 +87,10 @@ class ClusterWorld:
         self._aimed_term, self._aimed_at = -1, 0
         self.creator = TopicCreator(self, options)
         self.groups = [f"group-{n}" for n in range(1, options.groups + 1)] if options.members else []
+        self.sinks = [
+            SimulatedSink(self, f"sink-{n}", self.transfers, TRANSACTION_STEPS * options.pace_ms)
+            for n in range(options.sinks)
+        ]
         self.producers = self._producers()
         self.consumer_members = [
             ConsumerGroupMember(
@@ -94,6 +100,7 @@ class ClusterWorld:
         ]
         self.others = self._others()
         self.world.hosts += [client.host for client in (*self.producers, *self.others)]
+        self.world.hosts += [task.host for sink in self.sinks for task in sink.tasks]
 
     def _add(self, node: ClusterNode) -> None:
         node.probe = self.probe
@@ -102,7 +109,7 @@ class ClusterWorld:
         node.machine.pace.sync_max_ns = self.options.sync_max_ns
         self.nodes[node.node_id] = node
 
-    def _producers(self) -> Sequence[IdempotentProducer | AtMostOnceProducer | TransactionalProducer]:
+    def _producers(self) -> Sequence[WritingClient]:
         places, options = self.places, self.options
         idempotent = [
             IdempotentProducer(self, f"producer-{n}", places, options.pace_ms)
@@ -118,6 +125,7 @@ class ClusterWorld:
             *idempotent,
             AtMostOnceProducer(self, "at-most-once", places, options.pace_ms),
             *transactional,
+            *self.sinks,
         ]
 
     def _others(self) -> Sequence[OtherClient]:
@@ -187,6 +195,8 @@ class ClusterWorld:
             yield f"only {journal.consumer_groups.commits} offsets were committed by the consumer group"
         if self.transfers and journal.transactions.committed < options.transactions_min:
             yield f"only {journal.transactions.committed} transactions were committed"
+        if self.sinks and journal.batches.committed < options.batches_min:
+            yield f"only {journal.batches.committed} batches were committed"
 
     def has_done_enough(self) -> bool:
         return next(self.too_little(), None) is None

@@ -8,6 +8,7 @@
     consumer_members   those of groups that speak the new protocol
     transactions  those who write in transactions, and those who read what is committed
     transformers  those who read as a group and write in transactions
+    sinks         tasks that write in transactions, and drivers that commit them in batches
     admin         those who change the metadata
     deletions     those who delete records
     reassignments those who move partitions
