@@ -914,6 +914,8 @@ BATCHES = replace(
     sinks=2,
     pace_ms=10,
 )
+# The same, and consumers read from followers.
+RACKS = replace(BATCHES, rack_consumers=2)
 
 
 @dataclass(frozen=True)
@@ -1067,6 +1069,7 @@ FAULTS = [
     ),
     PlantedFault(transaction_faults.offsets_of_aborted_transactions_are_applied, TRANSFORMERS, 10),
     PlantedFault(transaction_faults.offsets_of_open_transactions_are_not_waited_for, TRANSFORMERS, 20),
+    PlantedFault(transaction_faults.followers_ignore_the_isolation_level, RACKS, 10),
     PlantedFault(transaction_faults.new_coordinators_forget_batches, BATCHES, 50, hint=4),
     PlantedFault(transaction_faults.a_batch_leaves_out_its_last_transaction, BATCHES, 10),
     PlantedFault(transaction_faults.a_batch_commits_whatever_its_tasks_have_open, BATCHES, 50),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.broker import fetch
 from penstock.broker.coordinator.runtime import Coordinator
 from penstock.broker.partitions import FollowerPartition
 from penstock.broker.transactions.marker_sender import LeaderMarkerSender
@@ -177,6 +178,20 @@ def coordinators_answer_before_their_log_is_replicated(patch: Patch) -> None:
             release(self, end, replies)
 
     patch.setattr(Coordinator, "_release_when_committed", release_early)
+
+
+def followers_ignore_the_isolation_level(patch: Patch) -> None:
+    """Whoever reads from one gets what is open, or was aborted."""
+    read_one = fetch.read_one
+
+    def read_anything(
+        partition: fetch.ReadablePartition, want: fetch.FetchPartition, limits: fetch.FetchLimits, size: int
+    ) -> fetch.FetchedPartition:
+        if isinstance(partition, FollowerPartition):
+            limits = limits._replace(read_committed=False)
+        return read_one(partition, want, limits, size)
+
+    patch.setattr(fetch, "read_one", read_anything)
 
 
 def new_coordinators_forget_batches(patch: Patch) -> None:

@@ -9,6 +9,7 @@
                  ├── TransformingMember          consumes, transforms and produces in transactions
                  ├── SimulatedSink               commits what its tasks wrote in batches; both die
                  ├── IsolatedConsumer            reads what is committed, or everything
+                 ├── RackConsumer                reads what is committed from followers
                  ├── RecordDeleter               deletes from the front of partitions
                  ├── PartitionMover              moves partitions to other brokers
                  ├── VoterAdmin                  takes voters out of the quorum and puts them back

@@ -87,6 +87,8 @@ class SimulatedClusterOptions:
     consumer_members: int = 0
     # Drivers of sinks, whose tasks write in transactions of their own that are committed together.
     sinks: int = 0
+    # Consumers that read what is committed from followers; then every node has a rack of its own.
+    rack_consumers: int = 0
     # How much of each log is kept; -1: everything. Segments are smaller then.
     retention_bytes: int = -1
     # Between two batches of one producer to one partition, on average.
@@ -144,7 +146,7 @@ class SimulatedClusterOptions:
         """
         if not self.has_transactions or luck.random() >= SINKS_SHARE:
             return self
-        return replace(self, sinks=1, transactional_producers=1)
+        return replace(self, sinks=1, transactional_producers=1, rack_consumers=1)
 
     @staticmethod
     def draw(luck: random.Random) -> "SimulatedClusterOptions":
@@ -186,6 +188,11 @@ def name_of(node_id: int) -> str:
     return f"n{node_id}"
 
 
+def rack_of(node_id: int) -> str:
+    """Where a node stands, if racks matter."""
+    return f"rack-{node_id}"
+
+
 def node_options(options: SimulatedClusterOptions, number: int) -> NodeOptions:
     """The options of one node of the cluster."""
     voters = tuple(Voter(NodeId(n), Address(name_of(n), PEER_PORT)) for n in range(1, options.nodes + 1))
@@ -193,6 +200,7 @@ def node_options(options: SimulatedClusterOptions, number: int) -> NodeOptions:
     return NodeOptions(
         data_dir="",
         node_id=NodeId(number),
+        rack=rack_of(number) if options.rack_consumers else None,
         listeners=(ListenerOptions(Address(name_of(number), KAFKA_PORT)),),
         peer=Address(name_of(number), PEER_PORT) if together else None,
         voters=voters if together else (),

@@ -15,12 +15,19 @@ from penstock.sim.cluster.clients.members import SimulatedMember
 from penstock.sim.cluster.clients.producers import AtMostOnceProducer, IdempotentProducer
 from penstock.sim.cluster.clients.reassignments import PartitionMover
 from penstock.sim.cluster.clients.sinks import SimulatedSink
-from penstock.sim.cluster.clients.transactions import IsolatedConsumer, TransactionalProducer
+from penstock.sim.cluster.clients.transactions import IsolatedConsumer, RackConsumer, TransactionalProducer
 from penstock.sim.cluster.clients.transformers import TransformingMember
 from penstock.sim.cluster.clients.voters import VoterAdmin
 from penstock.sim.cluster.journal import Journal, Place
 from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker
-from penstock.sim.cluster.options import TOPIC, TRANSFERS, SimulatedClusterOptions, name_of, node_options
+from penstock.sim.cluster.options import (
+    TOPIC,
+    TRANSFERS,
+    SimulatedClusterOptions,
+    name_of,
+    node_options,
+    rack_of,
+)
 from penstock.sim.cluster.probe import EligibilityProbe
 from penstock.sim.faults import FaultTarget
 from penstock.sim.node import SimulatedNode
@@ -146,6 +153,10 @@ class ClusterWorld:
             *(
                 IsolatedConsumer(self, f"isolated-{name}", self.transfers, committed=name == "committed")
                 for name in (("committed", "uncommitted") if self.transfers else ())
+            ),
+            *(
+                RackConsumer(self, f"in-rack-{n}", self.transfers, rack_of(n))
+                for n in range(1, options.rack_consumers + 1)
             ),
             *(SimulatedAdmin(self, f"admin-{n}", options) for n in range(options.admins)),
             *(PartitionMover(self, f"mover-{n}", self.used, options) for n in range(options.movers)),

@@ -3,6 +3,7 @@
     TransactionClient        one transactional id: initialises, sends, commits offsets, ends
     TransactionalProducer    one transaction after the other; dies, sleeps, leaves a zombie behind
     IsolatedConsumer         reads everything, committed or not, or only what is committed
+    RackConsumer             reads what is committed from the replica in its rack (KIP-392)
 
 A client is of the new protocol, in which every transaction has an epoch of its own and its first batch adds
 a partition (KIP-890), or of the old one, which adds partitions by itself. The old protocol cannot tell a
@@ -49,6 +50,7 @@ from penstock.sim.cluster.clients.connection import Answered, Observe, RequestLo
 from penstock.sim.cluster.clients.consumers import (
     BACK_TO_START,
     FETCH_BYTES,
+    NO_REPLICA,
     NO_SESSION,
     REST_MS,
     SESSIONLESS_EPOCH,
@@ -72,6 +74,7 @@ COMMITS, DIES, ZOMBIES, SLEEPS, LATE, READS = 0.7, 0.06, 0.6, 0.04, 0.15, 0.25
 DIES_ENDING = 0.12
 BATCHES_MAX = 3
 DEATH_MS = 50
+BACK_TO_LEADER = 0.05
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 # Somebody else has ended the transaction, or begun as a newer incarnation.
 FENCED = (
@@ -515,7 +518,9 @@ class CommittedReader(FetchClient):
         self.ask(leader.node_id, request, self.fetch_version(), answered)
 
 
-def fetch_request(topics: tuple[FetchRequestTopic, ...], wait_ms: int, *, committed: bool) -> FetchRequest:
+def fetch_request(
+    topics: tuple[FetchRequestTopic, ...], wait_ms: int, *, committed: bool, rack: str = ""
+) -> FetchRequest:
     """A fetch without a session."""
     return FetchRequest(
         max_wait_ms=wait_ms,
@@ -525,6 +530,7 @@ def fetch_request(topics: tuple[FetchRequestTopic, ...], wait_ms: int, *, commit
         session_id=NO_SESSION,
         session_epoch=SESSIONLESS_EPOCH,
         topics=topics,
+        rack_id=rack,
     )
 
 
@@ -689,6 +695,7 @@ class IsolatedConsumer(FetchClient):
         self._positions = dict.fromkeys(places, 0)
         self._furthest = dict.fromkeys(places, 0)
         self._committed = committed
+        self._rack = ""
         self._stopped = False
 
     def start(self) -> None:
@@ -718,28 +725,28 @@ class IsolatedConsumer(FetchClient):
         if self.luck.random() < BACK_TO_START:
             self._seek(place)
         topics = self.fetch_topics([(place, self._positions[place], leader.epoch)])
-        request = fetch_request(topics, WAIT_MS, committed=self._committed)
+        request = fetch_request(topics, WAIT_MS, committed=self._committed, rack=self._rack)
         observe_rows = self.observing_fetch(leader.node_id, [place])
 
         def observe(response: FetchResponse) -> None:
             observe_rows(response)
-            for row in rows_of(response):
-                if self._committed and row.error_code == ErrorCode.NONE:
-                    self.journal.transactions.showed_stable(
-                        place, row.last_stable_offset, row.high_watermark, self.now
-                    )
+            self._observe_stable(place, response)
 
         answered: Answered = partial(self._fetched, place, leader.epoch)
         self.ask(leader.node_id, request, self.fetch_version(), answered, observe)
+
+    def _observe_stable(self, place: Place, response: FetchResponse) -> None:
+        for row in rows_of(response):
+            if self._committed and row.error_code == ErrorCode.NONE:
+                self.journal.transactions.showed_stable(
+                    place, row.last_stable_offset, row.high_watermark, self.now
+                )
 
     def _fetched(self, place: Place, epoch: int, reply: object) -> None:
         row = rows_of(reply)[0] if isinstance(reply, FetchResponse) and not reply.error_code else None
         if row is None or row.error_code != ErrorCode.NONE:
             if row is not None:
-                if not is_retriable(row.error_code):
-                    self.journal.failures.append(
-                        f"unexpected error: {self.host} got {row.error_code} from Fetch"
-                    )
+                self._check_retriable(row)
                 self.hear_of_leader(place, row.current_leader.leader_id, row.current_leader.leader_epoch)
             self.after_ms(self.backoff_ms(), self.refresh_metadata, partial(self._poll, place))
             return
@@ -747,7 +754,11 @@ class IsolatedConsumer(FetchClient):
         self._take(place, epoch, row)
         self.after_ms(REST_MS if self._positions[place] == before else 0, self._poll, place)
 
-    def _take(self, place: Place, epoch: int, row: FetchResponsePartition) -> None:
+    def _check_retriable(self, row: FetchResponsePartition) -> None:
+        if not is_retriable(row.error_code):
+            self.journal.failures.append(f"unexpected error: {self.host} got {row.error_code} from Fetch")
+
+    def _take(self, place: Place, epoch: int | None, row: FetchResponsePartition) -> None:
         checker, position = self.journal.transactions, self._positions[place]
         taken = taken_of(row, committed=self._committed)
         if taken is None:
@@ -757,7 +768,55 @@ class IsolatedConsumer(FetchClient):
         end = max(position, taken[1])
         checker.saw(place, new)
         if self._committed:
-            checker.told_stable(self.host, place, epoch, row.last_stable_offset)
+            if epoch is not None:
+                checker.told_stable(self.host, place, epoch, row.last_stable_offset)
             checker.polled(self.host, place, new, end, row.last_stable_offset)
         self._positions[place] = end
         self._furthest[place] = max(end, self._furthest[place])
+
+
+class RackConsumer(IsolatedConsumer):
+    """Reads what is committed where the leader sends it: from a follower, as long as that serves it."""
+
+    def __init__(self, nodes: ClusterNodes, host: str, places: list[Place], rack: str) -> None:
+        super().__init__(nodes, host, places, committed=True)
+        self._rack = rack
+        self._replicas: dict[Place, int] = {}
+
+    def _poll(self, place: Place) -> None:
+        if self.luck.random() < BACK_TO_LEADER:
+            self._replicas.pop(place, None)
+        leader, replica = self.leader(place), self._replicas.get(place)
+        if self._stopped or leader is None or replica is None:
+            super()._poll(place)
+            return
+        topics = self.fetch_topics([(place, self._positions[place], leader.epoch)])
+        request = fetch_request(topics, WAIT_MS, committed=True, rack=self._rack)
+        observe = partial(self._observe_stable, place)
+        answered: Answered = partial(self._fetched_from_replica, place)
+        self.ask(replica, request, self.fetch_version(), answered, observe)
+
+    def _fetched(self, place: Place, epoch: int, reply: object) -> None:
+        """The leader's answer: records, or where to read them."""
+        row = rows_of(reply)[0] if isinstance(reply, FetchResponse) and not reply.error_code else None
+        if row is not None and row.error_code == ErrorCode.NONE and row.preferred_read_replica != NO_REPLICA:
+            self._replicas[place] = row.preferred_read_replica
+            self.after_ms(0, self._poll, place)
+        else:
+            super()._fetched(place, epoch, reply)
+
+    def _fetched_from_replica(self, place: Place, reply: object) -> None:
+        row = rows_of(reply)[0] if isinstance(reply, FetchResponse) and not reply.error_code else None
+        if row is None or row.error_code != ErrorCode.NONE:
+            # It has fallen, or does not follow any more, or is behind: the leader knows better.
+            if row is not None and row.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._check_retriable(row)
+            self._replicas.pop(place)
+            self.after_ms(self.backoff_ms(), self.refresh_metadata, partial(self._poll, place))
+            return
+        before = self._positions[place]
+        # What is stable for one follower may be behind what it was for another.
+        self._take(place, None, row)
+        if self._positions[place] > before:
+            self.journal.coverage.add("client.read_from_follower", 1)
+        self.after_ms(REST_MS if self._positions[place] == before else 0, self._poll, place)
