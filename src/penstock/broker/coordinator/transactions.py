@@ -80,6 +80,12 @@ from penstock.runtime import Runtime
 ID_CHARS_MAX = 8_000
 # How soon a coordinator that could not go on with a prepared transaction tries again.
 RETRY_MS = 100
+# Transactions in one answer. Writing it is one step of the loop.
+LISTED_MAX = 100_000
+TOO_MANY = ApiError(
+    ErrorKind.INVALID_REQUEST,
+    f"more than {LISTED_MAX:,} transactional ids; ask by state, producer id, duration or pattern",
+)
 TOO_LONG = ApiError(ErrorKind.INVALID_REQUEST, f"a transactional id has 1 to {ID_CHARS_MAX} characters")
 NOT_SURE = ApiError(
     ErrorKind.COORDINATOR_NOT_AVAILABLE, "this broker has lost contact with the controller; try again"
@@ -204,16 +210,31 @@ class TransactionService:
         if self._clock.now() >= self._lease.until:
             done(NOT_SURE)
             return
+        finish = partial(self._finish_listing, done)
         if pattern:
             try:
-                done = partial(self._keep_matching, TopicPattern(pattern), done)
+                finish = partial(self._keep_matching, TopicPattern(pattern), finish)
             except InvalidPattern as error:
                 done(ApiError(ErrorKind.INVALID_REGULAR_EXPRESSION, str(error)))
                 return
-        coordinators = list(self._coordinators)
 
         def gathered(rows: list[TransactionStored] | ApiError) -> None:
-            done(rows if isinstance(rows, ApiError) else ListedTransactions(tuple(sorted(rows, key=_id))))
+            if isinstance(rows, ApiError):
+                done(rows)
+            else:
+                finish(rows)
+
+        self._gather(partial(_listing, states, producer_ids, duration_ms_min), gathered)
+
+    def _gather(
+        self,
+        command: Callable[[Callable[[Reply], None]], ListTransactions],
+        gathered: Callable[[list[TransactionStored] | ApiError], None],
+    ) -> None:
+        """Ask every coordinator, each in a turn of the loop of its own: it looks at all its ids."""
+        coordinators = list(self._coordinators)
+        listing = CoordinatorListing(len(coordinators), gathered)
+        unasked = iter(coordinators)
 
         def add(reply: Reply) -> None:
             if isinstance(reply, ApiError):
@@ -222,40 +243,44 @@ class TransactionService:
                 assert isinstance(reply, ListedTransactions)
                 listing.add(reply.transactions)
 
-        listing = CoordinatorListing(len(coordinators), gathered)
-        for coordinator in coordinators:
-            coordinator.submit(
-                ListTransactions(
-                    on_reply=add,
-                    states=states,
-                    producer_ids=producer_ids,
-                    duration_ms_min=duration_ms_min,
-                )
-            )
-        listing.end()
+        def ask_next() -> None:
+            coordinator = next(unasked, None)
+            if coordinator is None:
+                listing.end()
+            else:
+                coordinator.submit(command(add))
+                self._timers.soon(ask_next)
+
+        ask_next()
 
     def _keep_matching(
         self,
         pattern: TopicPattern,
-        done: Callable[[ListedTransactions | ApiError], None],
-        found: ListedTransactions | ApiError,
+        finish: Callable[[list[TransactionStored]], None],
+        found: list[TransactionStored],
     ) -> None:
         """Compare the ids with the pattern, a part of them in each turn of the loop."""
-        if isinstance(found, ApiError):
-            done(found)
-            return
-        by_id = {transaction.transactional_id: transaction for transaction in found.transactions}
+        by_id = {transaction.transactional_id: transaction for transaction in found}
         steps = pattern.search(list(by_id))
 
         def go_on() -> None:
             try:
                 next(steps)
             except StopIteration as end:
-                done(ListedTransactions(tuple([by_id[transactional_id] for transactional_id in end.value])))
+                finish([by_id[transactional_id] for transactional_id in end.value])
             else:
                 self._timers.soon(go_on)
 
         go_on()
+
+    def _finish_listing(
+        self, done: Callable[[ListedTransactions | ApiError], None], found: list[TransactionStored]
+    ) -> None:
+        if len(found) > LISTED_MAX:
+            done(TOO_MANY)
+        else:
+            listed = ListedTransactions(tuple(sorted(found, key=_id)))
+            self._timers.soon(partial(done, listed))
 
     def locate(self, transactional_id: str, done: Callable[[NodeId | ApiError], None]) -> None:
         """Find the node that coordinates the id; the transaction topic is created on the first call."""
@@ -382,6 +407,17 @@ class TransactionService:
 def _is_open(coordinator: Coordinator[TransactionCoordinator, Command, Fact]) -> bool:
     """Whether this node still leads what the coordinator was made for."""
     return coordinator.state is not CoordinatorState.CLOSED
+
+
+def _listing(
+    states: tuple[TransactionState, ...],
+    producer_ids: tuple[int, ...],
+    duration_ms_min: int,
+    on_reply: Callable[[Reply], None],
+) -> ListTransactions:
+    return ListTransactions(
+        on_reply=on_reply, states=states, producer_ids=producer_ids, duration_ms_min=duration_ms_min
+    )
 
 
 def _id(transaction: TransactionStored) -> str:

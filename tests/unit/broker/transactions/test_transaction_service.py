@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from penstock.broker.coordinator import transactions
 from penstock.broker.coordinator.runtime import START_OVER_MS
 from penstock.broker.coordinator.transactions import (
     TransactionPorts,
@@ -72,9 +73,9 @@ class TransactionsBench(LeaderBench):
         self.next_id += 1
         given(ProducerId(self.next_id - 1))
 
-    def start(self, epoch: int = 0) -> "TransactionsBench":
-        self.lead(TRANSACTIONS_TOPIC, STATE_ID, 1, epoch)
-        facts = topic_facts(TRANSACTIONS_TOPIC, STATE_ID, 1)
+    def start(self, epoch: int = 0, partitions: int = 1) -> "TransactionsBench":
+        self.lead(TRANSACTIONS_TOPIC, STATE_ID, partitions, epoch)
+        facts = topic_facts(TRANSACTIONS_TOPIC, STATE_ID, partitions)
         self.image = replay(self.image, [FeatureLevelSet(METADATA_VERSION, self.level), *facts])
         self.transactions.on_metadata(self.image)
         self.settle()
@@ -333,10 +334,49 @@ def test_ids_are_listed_in_order(bench: TransactionsBench) -> None:
     found: list[ListedTransactions | ApiError] = []
 
     bench.transactions.list_transactions((S.ONGOING,), (), -1, None, found.append)
+    bench.transactions.list_transactions((), (), -1, "b|c", found.append)
+    bench.settle()
 
-    (listed,) = found
-    assert isinstance(listed, ListedTransactions)
-    assert [each.transactional_id for each in listed.transactions] == ["a", "b"]
+    listings = [each.transactions for each in found if isinstance(each, ListedTransactions)]
+    assert [[each.transactional_id for each in rows] for rows in listings] == [["a", "b"], ["b"]]
+
+
+def test_a_listing_has_a_bounded_number_of_ids(
+    bench: TransactionsBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "LISTED_MAX", 2)
+    for transactional_id in ("a", "b", "c"):
+        bench.begin(transactional_id)
+    found: list[ListedTransactions | ApiError] = []
+
+    for pattern in (None, "a|b"):
+        bench.transactions.list_transactions((), (), -1, pattern, found.append)
+        bench.settle()
+
+    everything, some = found
+    assert isinstance(everything, ApiError)
+    assert everything.kind is ErrorKind.INVALID_REQUEST
+    assert isinstance(some, ListedTransactions)
+    assert len(some.transactions) == 2
+
+
+def test_coordinators_are_asked_for_their_ids_in_turns_of_their_own() -> None:
+    bench = TransactionsBench().start(partitions=3)
+    asked: list[int] = []
+    for number, coordinator in enumerate(bench.transactions):
+        submit = coordinator.submit
+
+        def note(command: Any, number: int = number, submit: Callable[[Any], None] = submit) -> None:
+            asked.append(number)
+            submit(command)
+
+        coordinator.submit = note  # type: ignore[method-assign]
+
+    bench.transactions.list_transactions((), (), -1, None, lambda _: None)
+
+    assert asked == [0]
+    bench.settle()
+    assert asked == [0, 1, 2]
 
 
 def test_an_id_of_unreasonable_length_is_refused(bench: TransactionsBench) -> None:
