@@ -21,6 +21,7 @@ Left out: two-phase commit with an outcome from elsewhere (KIP-939).
 
 from penstock.core.transactions.commands import (
     EPOCH_PER_TRANSACTION,
+    PARTITIONS_MAX,
     SINK_SEPARATOR,
     AddPartitions,
     BatchDone,
@@ -73,6 +74,7 @@ from penstock.core.transactions.facts import (
 __all__ = [
     "EPOCH_MAX",
     "EPOCH_PER_TRANSACTION",
+    "PARTITIONS_MAX",
     "NOT_STARTED",
     "NO_EPOCH",
     "NO_PRODUCER",

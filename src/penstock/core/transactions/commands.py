@@ -16,6 +16,8 @@ from penstock.core.values import dataclass
 
 # The version of transactions in which each has an epoch of its own.
 EPOCH_PER_TRANSACTION = 2
+# Partitions of one transaction, and of one request about them: what takes about 20 ms.
+PARTITIONS_MAX = 10_000
 SINK_SEPARATOR = "#"
 
 

@@ -8,6 +8,7 @@ from typing import TypeAlias, assert_never
 
 from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, Now, Timestamp, TopicPartition
 from penstock.core.transactions.commands import (
+    PARTITIONS_MAX,
     AddPartitions,
     BatchDone,
     Command,
@@ -69,7 +70,9 @@ class TransactionOptions:
     # do not block the loop; the host calls again while a deadline is due.
     aborted_per_turn_max: int = 16
     checked_per_turn_max: int = 1_000
-    # A record holds all partitions of a transaction, and must fit into a batch.
+    # A record holds all partitions of a transaction. It must fit into a batch, and the loop waits while it is
+    # written anew for each one that is added.
+    partitions_max: int = PARTITIONS_MAX
     partition_bytes_max: int = 800_000
     # A batch's record lists its members, and must fit, too; the loop must not wait long for them.
     batch_bytes_max: int = 800_000
@@ -286,7 +289,10 @@ class TransactionCoordinator:
             outcome.reply(command.on_reply, after)
             return known
         if after is not known:
-            if _stored_bytes(after.partitions) > self._options.partition_bytes_max:
+            if (
+                len(after.partitions) > self._options.partitions_max
+                or _stored_bytes(after.partitions) > self._options.partition_bytes_max
+            ):
                 detail = f"{len(after.partitions)} partitions are too many for one transaction"
                 outcome.reply(command.on_reply, ApiError(ErrorKind.INVALID_REQUEST, detail))
                 return known

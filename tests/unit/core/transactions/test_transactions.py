@@ -370,6 +370,14 @@ def test_a_transaction_of_too_many_partitions_is_refused() -> None:
     assert len(driver.stored().partitions) == 11
 
 
+def test_the_partitions_of_a_transaction_are_counted_too() -> None:
+    driver = Driver(TransactionOptions(partitions_max=2))
+    who = driver.begin()
+
+    assert isinstance(driver.add(who, at("t"), at("u")), PartitionResults)
+    assert kind(driver.add(who, at("v"))) is ErrorKind.INVALID_REQUEST
+
+
 def test_names_count_by_their_bytes() -> None:
     driver = Driver(TransactionOptions(partition_bytes_max=100))
     who = driver.begin()

@@ -4,7 +4,8 @@ Up to version 3 clients send it, with one transaction and all or nothing; from v
 several transactions (KIP-890).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TypeAlias
 
 from penstock.core.metadata import is_internal
@@ -27,6 +28,7 @@ from penstock.core.protocol.messages.add_partitions_to_txn import (
 )
 from penstock.core.transactions import (
     EPOCH_PER_TRANSACTION,
+    PARTITIONS_MAX,
     AddPartitions,
     PartitionResults,
     ProducerIdentity,
@@ -58,6 +60,12 @@ def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Request) -> 
                 throttle_time_ms=call.charge_time(), error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             )
         )
+    elif sum(map(_count, [each.topics for each in request.transactions])) > PARTITIONS_MAX:
+        call.reply(
+            AddPartitionsToTxnResponse(
+                throttle_time_ms=call.charge_time(), error_code=ErrorCode.INVALID_REQUEST
+            )
+        )
     else:
         rows: ResponseRows[Row] = ResponseRows(
             len(request.transactions),
@@ -72,7 +80,9 @@ def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Request) -> 
 
 def _add(request: AddPartitionsToTxnRequest, call: Request) -> None:
     """The form of clients: if one partition cannot be added, none is."""
-    partitions = _partitions_of(request.v3_and_below_topics)
+    is_too_long = _count(request.v3_and_below_topics) > PARTITIONS_MAX
+    # There is no error for a request as a whole: as many partitions get theirs as one may name.
+    partitions = tuple(islice(_partitions_of(request.v3_and_below_topics), PARTITIONS_MAX))
 
     def answer(codes: Mapping[TopicPartition, ErrorCode]) -> None:
         call.reply(
@@ -84,6 +94,9 @@ def _add(request: AddPartitionsToTxnRequest, call: Request) -> None:
 
     if not may_use_id(call, AclOperation.WRITE, request.v3_and_below_transactional_id):
         answer(dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        return
+    if is_too_long:
+        answer(dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST))
         return
     problems = {partition: _problem_with(call, partition) for partition in partitions}
     if any(problems.values()):
@@ -104,7 +117,7 @@ def _ask(
     transaction: AddPartitionsToTxnRequestTransaction, call: Request, rows: ResponseRows[Row], index: int
 ) -> None:
     """The form of brokers, which know themselves which partitions there are."""
-    partitions = _partitions_of(transaction.topics)
+    partitions = tuple(_partitions_of(transaction.topics))
 
     def replied(reply: Reply) -> None:
         topics = _topics(partitions, _codes(call, partitions, reply))
@@ -131,12 +144,14 @@ def _ask(
     )
 
 
-def _partitions_of(topics: Sequence[AddPartitionsToTxnRequestTopic]) -> Partitions:
-    return tuple(
-        TopicPartition(TopicName(topic.name), PartitionIndex(index))
-        for topic in topics
-        for index in topic.partitions
-    )
+def _count(topics: Sequence[AddPartitionsToTxnRequestTopic]) -> int:
+    return sum([len(topic.partitions) for topic in topics])
+
+
+def _partitions_of(topics: Sequence[AddPartitionsToTxnRequestTopic]) -> Iterator[TopicPartition]:
+    for topic in topics:
+        for index in topic.partitions:
+            yield TopicPartition(TopicName(topic.name), PartitionIndex(index))
 
 
 def _problem_with(call: Request, partition: TopicPartition) -> ErrorCode:

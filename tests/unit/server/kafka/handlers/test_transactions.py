@@ -35,6 +35,7 @@ from penstock.core.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from penstock.core.transactions import PARTITIONS_MAX
 from penstock.security import AclOperation
 
 if TYPE_CHECKING:
@@ -205,6 +206,29 @@ def test_a_group_joins_a_transaction_by_its_partition_of_the_offsets_topic(
     (topic,) = transactions.describe().topics
     assert topic.topic == "__consumer_offsets"
     assert len(topic.partitions) == 1
+
+
+def test_a_request_names_a_bounded_number_of_partitions(transactions: Transactions) -> None:
+    producer = transactions.begin()
+    everything = tuple(range(PARTITIONS_MAX + 1))
+    half = AddPartitionsToTxnRequestTopic(name="t", partitions=everything[: PARTITIONS_MAX // 2 + 1])
+    asked = tuple(
+        AddPartitionsToTxnRequestTransaction(
+            transactional_id=ID,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            verify_only=True,
+            topics=(half,),
+        )
+        for _ in range(2)
+    )
+
+    by_brokers = transactions.stage.ask(
+        AddPartitionsToTxnRequest(transactions=asked), AddPartitionsToTxnResponse, 5
+    )
+
+    assert transactions.add(producer, *everything) == [ErrorCode.INVALID_REQUEST] * PARTITIONS_MAX
+    assert (by_brokers.error_code, by_brokers.results_by_transaction) == (ErrorCode.INVALID_REQUEST, ())
 
 
 def test_brokers_add_and_verify_partitions_of_several_transactions(transactions: Transactions) -> None:
