@@ -204,6 +204,9 @@ def test_errors_are_kafkas_own(wire: Wire, topic: str) -> None:
     assert heartbeat(wire, group_id="errors", topic_partitions=(unknown,)).error_code == (
         ErrorCode.INVALID_REQUEST
     )
+    assert heartbeat(wire, group_id="errors", subscribed_topic_names=("x",) * 10_001).error_code == (
+        ErrorCode.INVALID_REQUEST
+    )
     assert heartbeat(wire, group_id="errors", subscribed_topic_names=("x" * 999,) * 500).error_code == (
         ErrorCode.INVALID_REQUEST
     )

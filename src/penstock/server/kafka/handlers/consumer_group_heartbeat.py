@@ -31,6 +31,8 @@ OWN_MEMBER_ID_SINCE = 1
 JOIN_EPOCH = 0
 # A member is stored as one record, which must not be larger than a batch, whatever the characters.
 SUBSCRIPTION_CHARS_MAX = 200_000
+# The loop looks at every name. Who reads more topics has a pattern for them.
+SUBSCRIPTION_NAMES_MAX = 10_000
 NOT_ENABLED = f"consumer groups need level 1 of {GROUP_VERSION}"
 
 
@@ -75,8 +77,9 @@ def _problem(request: ConsumerGroupHeartbeatRequest, call: Request) -> tuple[Err
     )
     if max(map(len, given)) > NAME_CHARS_MAX:
         return ErrorCode.INVALID_REQUEST, f"a name has at most {NAME_CHARS_MAX} characters"
-    if sum(map(len, names)) > SUBSCRIPTION_CHARS_MAX:
-        return ErrorCode.INVALID_REQUEST, f"a subscription has at most {SUBSCRIPTION_CHARS_MAX} characters"
+    if len(names) > SUBSCRIPTION_NAMES_MAX or sum(map(len, names)) > SUBSCRIPTION_CHARS_MAX:
+        limit = f"{SUBSCRIPTION_NAMES_MAX} names and {SUBSCRIPTION_CHARS_MAX} characters"
+        return ErrorCode.INVALID_REQUEST, f"a subscription has at most {limit}"
     if request.instance_id == "" or request.rack_id == "":
         return ErrorCode.INVALID_REQUEST, "an instance id or a rack is empty"
     for name in names:
