@@ -340,7 +340,7 @@ def test_what_comes_late_is_not_committed_with_the_next_transaction() -> None:
     told.checker.sending_late(aborted, LEFT, [b"late"])
     told.transaction((LEFT, b"b"), commit=True)
 
-    log = [
+    log: list[LogEntry] = [
         record(0, b"a"),
         abort(1),
         record(2, b"late", epoch=2),
