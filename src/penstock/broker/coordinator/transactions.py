@@ -324,18 +324,23 @@ class TransactionService:
 
         def replied(reply: Reply) -> None:
             if isinstance(reply, ProducerIdNeeded):
-                self._ports.next_producer_id(given)
+                self._ports.next_producer_id(partial(self._submit_again, coordinator, command))
             else:
                 command.on_reply(reply)
 
-        def given(producer_id: ProducerId | ApiError) -> None:
-            if isinstance(producer_id, ApiError):
-                detail = f"no producer id: {producer_id}"
-                command.on_reply(ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE, detail))
-            else:
-                coordinator.submit(replace(command, new_producer_id=producer_id))
-
         coordinator.submit(replace(command, on_reply=replied))
+
+    def _submit_again(
+        self,
+        coordinator: Coordinator[TransactionCoordinator, Command, Fact],
+        command: InitProducer | EndTransaction,
+        producer_id: ProducerId | ApiError,
+    ) -> None:
+        if isinstance(producer_id, ApiError):
+            detail = f"no producer id: {producer_id}"
+            command.on_reply(ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE, detail))
+        else:
+            coordinator.submit(replace(command, new_producer_id=producer_id))
 
     def _markers_due(self, transactional_id: str) -> None:
         # Not now: the machine is in the middle of a step.

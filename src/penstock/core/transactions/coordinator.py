@@ -272,7 +272,7 @@ class TransactionCoordinator:
     def _add(self, command: AddPartitions, outcome: TransactionOutcome) -> None:
         known = self._image.transactions.get(command.transactional_id)
         if (
-            with_partitions(known, command, outcome.now.wall) is CONCURRENT
+            problem_with(known, command.producer) is CONCURRENT
             and len(self._parked) < self._options.parked_max
         ):
             # Its markers are on their way: sooner here than when the producer asks again.
