@@ -6,7 +6,8 @@
 
 A fault hits a machine (kill, power cut, pause, a disk that fails or is slow, a clock that
 jumps, a damaged file, an empty disk) or the paths between hosts (one-way cut, isolation, split,
-ring), or both: a leader that is cut off, written to and killed (stranded-leader).
+ring), or both: a leader that is cut off, from all others or all but some, written to and killed
+(stranded-leader).
 Faults of a machine may be aimed at whoever leads; those of the network hit the hosts of
 clients too.
 
@@ -136,6 +137,8 @@ class FaultPlan:
     patient: bool = False
     # Whether faults hit nobody else, if whom they are aimed at is not there just now.
     strict: bool = False
+    # How many of the other nodes a stranded leader still reaches.
+    stranded_with: int = 0
 
     @staticmethod
     def draw(luck: random.Random) -> "FaultPlan":
@@ -368,8 +371,13 @@ class Nemesis:
             self._strand((self._find and self._find(FaultTarget.LEADER)) or victim)
 
     def _strand(self, leader: SimulatedNode) -> None:
-        """Cut a leader off from the other nodes, and kill it: what clients wrote meanwhile has it alone."""
+        """Cut a leader off from the other nodes, and kill it: what clients wrote meanwhile has it alone.
+
+        Or it still reaches some of them, which have what the others do not.
+        """
         others = [name for name in self._world.nodes if name != leader.name]
+        for _ in range(self._plan.stranded_with):
+            others.remove(self._luck.choice(others))
         paths = [pair for other in others for pair in ((leader.name, other), (other, leader.name))]
         for source, target in paths:
             self._world.network.cut(source, target)

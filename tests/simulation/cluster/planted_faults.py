@@ -897,6 +897,22 @@ TRANSACTIONS = replace(
 )
 # Coordinators and leaders fall with what only some of the others have.
 STRANDED_TRANSACTIONS = replace(TRANSACTIONS, plan=STRANDED_LEADERS.plan, partitions=1)
+# The same, but some nodes have what others do not.
+HALF_STRANDED_TRANSACTIONS = replace(
+    TRANSACTIONS,
+    plan=FaultPlan(
+        (FaultKind.STRANDED_LEADER,),
+        100 * MILLISECOND,
+        600 * MILLISECOND,
+        FAIR,
+        (FaultTarget.LEADER,),
+        patient=True,
+        stranded_with=1,
+    ),
+    partitions=3,
+    transactional_producers=6,
+    faulty_ns=6 * SECOND,
+)
 # Consume, transform, produce.
 TRANSFORMERS = replace(TRANSACTIONS, transactional_producers=0, transformers=3, partitions=1)
 # Tasks write, drivers commit what they wrote together, and both die; coordinators fall now and then.
@@ -1066,6 +1082,12 @@ FAULTS = [
     PlantedFault(transaction_faults.new_incarnations_keep_the_epoch, TRANSACTIONS, 20),
     PlantedFault(
         transaction_faults.coordinators_answer_before_their_log_is_replicated, STRANDED_TRANSACTIONS, 20
+    ),
+    PlantedFault(
+        transaction_faults.markers_are_sent_before_the_outcome_is_replicated,
+        HALF_STRANDED_TRANSACTIONS,
+        50,
+        hint=21,
     ),
     PlantedFault(transaction_faults.offsets_of_aborted_transactions_are_applied, TRANSFORMERS, 10),
     PlantedFault(transaction_faults.offsets_of_open_transactions_are_not_waited_for, TRANSFORMERS, 20),

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.broker import fetch
 from penstock.broker.coordinator.runtime import Coordinator
+from penstock.broker.coordinator.transactions import TransactionService
 from penstock.broker.partitions import FollowerPartition
 from penstock.broker.transactions.marker_sender import LeaderMarkerSender
 from penstock.broker.transactions.markers import TransactionMarker
@@ -32,6 +33,7 @@ from penstock.core.transactions import (
     TransactionOutcome,
     TransactionStored,
     coordinator,
+    sink_of,
     transitions,
 )
 from penstock.storage.log import recovery
@@ -140,6 +142,19 @@ def markers_are_not_sent_again(patch: Patch) -> None:
         unsent.partitions.pop(partition, None)
 
     patch.setattr(LeaderMarkerSender, "_take", take_anything)
+
+
+def markers_are_sent_before_the_outcome_is_replicated(patch: Patch) -> None:
+    """A new coordinator may decide otherwise."""
+
+    def find_at_once(self: TransactionService, transactional_id: str) -> None:
+        found = self._coordinators.find(sink_of(transactional_id))
+        if isinstance(found, Coordinator):
+            known = found.machine.image.transactions.get(transactional_id)
+            if known is not None and known.state.is_prepared:
+                self._end(found, known)
+
+    patch.setattr(TransactionService, "_find_prepared", find_at_once)
 
 
 def transactions_of_a_producer_share_an_epoch(patch: Patch) -> None:
