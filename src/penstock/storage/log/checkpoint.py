@@ -148,6 +148,7 @@ def checkpoint_now(state: LogState) -> None:
 def write_checkpoint(state: LogState, captured: Checkpoint) -> None:
     """Replace epochs and checkpoint durably; a background checkpoint under way is cancelled."""
     state.durability.cancel_puts()
+    state.note_doubt()
     try:
         if state.epochs_changed:
             replace_durably(state.disk, state.directory, EPOCHS, encode_epochs(state.epochs))
@@ -219,6 +220,7 @@ class BackgroundCheckpoint:
 
     def _put_checkpoint(self, error: StorageError | None) -> None:
         if not self._is_over(error):
+            self._state.note_doubt()
             self._put(CHECKPOINT, encode_checkpoint(self._captured), self._in_place)
 
     def _in_place(self, error: StorageError | None) -> None:

@@ -985,9 +985,11 @@ def _recover(
     state.doubt = _doubt_about(state, report) or state.doubt
     _restore_loss(state, report, noted)
     _note_found(state, report)
-    # Before the checkpoint, which is behind what the journal says of it.
-    state.note_loss()
-    if journal is not None and _is_only_longer(state, following, report):
+    is_only_longer = journal is not None and _is_only_longer(state, following, report)
+    if not (is_only_longer and report.doubt):
+        # Before the checkpoint, which is behind what the journal says of it.
+        state.note_loss()
+    if journal is not None and is_only_longer:
         _keep_in_journal(state, journal, tail, is_synced_later=is_synced_later)
         return
     is_checkpointed = _settle(state, following, report)
@@ -1005,11 +1007,18 @@ def _doubt_about(state: LogState, report: RecoveryReport) -> str:
     if position == NO_POSITION:
         return OLD_COPY if journal.is_old_copy(position) else ""
     now = journal.position
-    if position.journal_id != now.journal_id:
+    if _names_other_journal(state):
         return "its checkpoint names another journal: its files were copied, or the journal was"
     if position.sequence > now.sequence:
         return "its checkpoint is newer than the journal, which is an old copy"
     return OLD_COPY if journal.is_old_copy(position) else ""
+
+
+def _names_other_journal(state: LogState) -> bool:
+    position, journal = state.checkpoint.journal, state.journal
+    return (
+        journal is not None and position != NO_POSITION and position.journal_id != journal.position.journal_id
+    )
 
 
 def _restore_loss(state: LogState, report: RecoveryReport, noted: NotedLoss) -> None:
@@ -1054,9 +1063,15 @@ def _is_good_again(state: LogState, segment: Segment, damage: CorruptRange) -> b
 
 
 def _is_only_longer(state: LogState, following: Sequence[Offset], report: RecoveryReport) -> bool:
-    """Whether the log is as a process left it that was killed: good batches behind its checkpoint."""
+    """Whether the log is as a process left it that was killed: good batches behind its checkpoint.
+
+    A doubt need not be settled now if its checkpoint names another journal: until the next checkpoint,
+    which notes it, every start finds it again, and everything that this journal says is newer. That the
+    node has lost its journal puts all of its logs in doubt at once.
+    """
     as_it_was = not (following or report.indexes_rebuilt or report.epochs_rebuilt or report.checkpoint_lost)
-    whole = not (report.cut or report.restored or report.lost or report.doubt or state.damage)
+    is_doubt_lasting = not report.doubt or _names_other_journal(state)
+    whole = is_doubt_lasting and not (report.cut or report.restored or report.lost or state.damage)
     return as_it_was and whole and state.stopped is None and state.end > state.checkpoint.recovery_point
 
 

@@ -154,6 +154,11 @@ class LogState:
         if loss != self.noted and write_loss(self.disk, self.directory, loss):
             self.noted = loss
 
+    def note_doubt(self) -> None:
+        """Before a checkpoint: note a doubt that no start would find any more. Blocks if there is one."""
+        if self.doubt and self.doubt != self.noted.doubt:
+            self.note_loss()
+
     def accept_loss(self) -> None:
         """The end of the log is right as it is; what cannot be read stays noted."""
         self.doubt, self.lost_end = "", Offset(0)

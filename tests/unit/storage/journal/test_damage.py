@@ -396,6 +396,24 @@ def test_logs_that_are_newer_than_the_journal_are_in_doubt(bench: JournalBench) 
     assert all("newer than the journal" in report.doubt for report in bench.reports)
 
 
+def test_what_is_written_to_a_log_that_is_newer_than_the_journal_is_kept(bench: JournalBench) -> None:
+    old = bench.crashable.copy()
+    bench.restart()
+    bench.restart()
+    checkpointed(bench)
+    bench.write(0)
+    put_back(bench, old, "meta/journal")
+    # Its frames count from before the one that the checkpoint names.
+    bench.restart(power_cut=False, is_synced_later=True)
+    assert "newer than the journal" in bench.reports[0].doubt
+
+    bench.write(0)
+    before = bench.content(0)
+    bench.restart()
+
+    assert bench.content(0) == before
+
+
 @pytest.mark.parametrize("in_order", [True, False])
 def test_an_older_copy_of_logs_and_journal_is_missed_by_who_knows_the_last_run(
     bench: JournalBench, *, in_order: bool

@@ -5,11 +5,13 @@ import pytest
 from penstock.core.model import Offset
 from penstock.storage.disk import CrashableDisk, FailureRule
 from penstock.storage.log import CorruptRange
+from penstock.storage.log.files import read_file
 from penstock.storage.log.loss import NotedLoss, decode_loss, encode_loss, read_loss
 from penstock.storage.log.types import CorruptFile
 from tests.unit.storage.journal.conftest import JournalBench
 
 LOSS = "logs/orders/0/loss"
+CHECKPOINT = "logs/orders/0/checkpoint"
 
 
 def doubting(bench: JournalBench) -> JournalBench:
@@ -32,6 +34,67 @@ def test_a_second_crash_does_not_hide_a_doubt(bench: JournalBench) -> None:
     for _ in range(2):
         bench.restart()
         assert bench.reports[0].doubt
+
+
+def killed(bench: JournalBench) -> JournalBench:
+    """The process is killed with batches behind the checkpoint, and the journal is lost."""
+    bench.write(0)
+    bench.write(0)
+    bench.crashable.remove_tree("meta/journal")
+    bench.crashable.sync_directory("meta")
+    bench.restart(power_cut=False, is_synced_later=True)
+    assert bench.reports[0].doubt
+    return bench
+
+
+def test_nothing_is_written_to_a_log_because_the_journal_is_lost(bench: JournalBench) -> None:
+    before = read_file(bench.crashable, CHECKPOINT)
+
+    killed(bench)
+
+    assert read_file(bench.crashable, CHECKPOINT) == before
+    assert not bench.crashable.exists(LOSS)
+    bench.restart(power_cut=False, is_synced_later=True)
+    assert bench.reports[0].doubt
+
+
+def test_what_is_written_after_the_journal_was_lost_needs_no_checkpoint(bench: JournalBench) -> None:
+    killed(bench)
+    for _ in range(3):
+        bench.write(0)
+        before = bench.content(0)
+
+        bench.restart(is_synced_later=True)
+
+        assert bench.content(0) == before
+    assert bench.ends() == [5, 0]
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_checkpoint_notes_the_doubt_that_it_would_hide(bench: JournalBench, is_closed: bool) -> None:
+    killed(bench)
+
+    if is_closed:
+        bench.close()
+    else:
+        bench.logs[0].checkpoint()
+        bench.rounds.finish_all()
+
+    assert bench.crashable.exists(LOSS)
+    bench.restart()
+    assert bench.reports[0].doubt
+
+
+def test_a_doubt_that_was_accepted_is_not_noted_by_a_checkpoint(bench: JournalBench) -> None:
+    killed(bench)
+
+    bench.logs[0].accept_loss()
+    bench.logs[0].checkpoint()
+    bench.rounds.finish_all()
+
+    assert not bench.crashable.exists(LOSS)
+    bench.restart()
+    assert not bench.reports[0].doubt
 
 
 def test_a_doubt_ends_when_it_is_accepted(bench: JournalBench) -> None:
