@@ -5,6 +5,13 @@
 
 A marker takes one offset in the log and is never shown to an application. Fields that
 later versions add behind these are skipped.
+
+Markers that are not compressed and have version 0 are all alike, 17 bytes behind the header:
+
+    20 00 00 00   08 0000 type   0c 0000 epoch   00
+    └ length, attributes, deltas, then key, value and headers with their lengths, as in any record
+
+They are written and read at once; every other marker is read like a record.
 """
 
 import enum
@@ -12,19 +19,26 @@ import struct
 from typing import NamedTuple
 
 from penstock.core.records.batch import (
+    CODEC_MASK,
     CONTROL,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
     MAGIC,
+    PREFIX_BYTES,
     TRANSACTIONAL,
     BatchHeader,
     Buffer,
     CorruptBatch,
     read_header,
 )
-from penstock.core.records.record import Record, assemble, read_records, write_record
+from penstock.core.records.record import assemble, read_records
 
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
+_RECORD = struct.Struct(">4sB hh B hi B")
 _VERSION = 0
+_LENGTH_AND_DELTAS = b"\x20\x00\x00\x00"
+_KEY_LENGTH, _VALUE_LENGTH, _NO_HEADERS = 0x08, 0x0C, 0x00
 # A marker has some twenty bytes; a larger one is not a marker.
 _LIMIT_BYTES = 4096
 
@@ -34,6 +48,9 @@ class ControlType(enum.IntEnum):
 
     ABORT = 0
     COMMIT = 1
+
+
+_TYPES = tuple(ControlType)
 
 
 class ControlRecord(NamedTuple):
@@ -52,6 +69,42 @@ def read_control(batch: Buffer) -> ControlRecord:
     header = read_header(batch)
     if not header.is_control:
         raise CorruptBatch(f"the batch at offset {header.base_offset} is not a control batch")
+    return _read_usual(batch, header) or _read_any(batch, header)
+
+
+def _read_usual(batch: Buffer, header: BatchHeader) -> ControlRecord | None:
+    """A marker as `write_control_batch` writes it; None for any other."""
+    if (
+        header.batch_length != HEADER_BYTES + _RECORD.size - PREFIX_BYTES
+        or header.record_count != 1
+        or header.attributes & (CODEC_MASK | LOG_APPEND_TIME)
+    ):
+        return None
+    try:
+        front, key_length, key_version, number, value_length, value_version, coordinator_epoch, headers = (
+            _RECORD.unpack_from(batch, HEADER_BYTES)
+        )
+    except struct.error:
+        return None
+    if (
+        front != _LENGTH_AND_DELTAS
+        or (key_length, value_length, headers) != (_KEY_LENGTH, _VALUE_LENGTH, _NO_HEADERS)
+        or key_version != _VERSION
+        or value_version != _VERSION
+        or not 0 <= number < len(_TYPES)
+    ):
+        return None
+    return ControlRecord(
+        header.base_offset,
+        header.base_timestamp,
+        _TYPES[number],
+        header.producer_id,
+        header.producer_epoch,
+        coordinator_epoch,
+    )
+
+
+def _read_any(batch: Buffer, header: BatchHeader) -> ControlRecord:
     records = list(read_records(batch, _LIMIT_BYTES))
     if len(records) != 1:
         raise CorruptBatch(f"a control batch holds one record, not {len(records)}")
@@ -88,10 +141,16 @@ def _read_type(key: bytes) -> ControlType:
 
 def write_control_batch(marker: ControlRecord, *, leader_epoch: int = -1) -> bytearray:
     """The batch that puts `marker` into a log at `marker.offset`."""
-    key = _KEY.pack(_VERSION, marker.control_type)
-    value = _VALUE.pack(_VERSION, marker.coordinator_epoch)
-    payload = bytearray()
-    write_record(payload, Record(marker.offset, marker.timestamp, key, value), 0, 0)
+    payload = _RECORD.pack(
+        _LENGTH_AND_DELTAS,
+        _KEY_LENGTH,
+        _VERSION,
+        marker.control_type,
+        _VALUE_LENGTH,
+        _VERSION,
+        marker.coordinator_epoch,
+        _NO_HEADERS,
+    )
     header = BatchHeader(
         base_offset=marker.offset,
         batch_length=0,
