@@ -83,7 +83,7 @@ WITHOUT_AUTO_CREATE = Group(
     WHOLE,
 )
 # Topics with three replicas, in racks of these names.
-THREE_BROKERS = Group("three", ("0101_fetch_from_follower", "0103_transactions"))
+THREE_BROKERS = Group("three", ("0098_consumer_txn", "0101_fetch_from_follower", "0103_transactions"))
 RACK = "RACK{number}"
 # One at a time: what breaks the sockets of one test breaks those of all.
 BROKEN_SOCKETS = Group(
