@@ -1105,7 +1105,7 @@ FAULTS = [
     PlantedFault(consumer_group_faults.revocations_keep_the_member_epoch, CALM_CONSUMER_GROUP, 50),
     PlantedFault(consumer_group_faults.sessions_never_end, CALM_CONSUMER_GROUP, 10),
     PlantedFault(consumer_group_faults.group_epochs_are_not_stored, CONSUMER_GROUP, 20),
-    PlantedFault(consumer_group_faults.current_assignments_are_not_stored, CONSUMER_GROUP, 40, hint=7),
+    PlantedFault(consumer_group_faults.current_assignments_are_not_stored, CONSUMER_GROUP, 40, hint=6),
     PlantedFault(consumer_group_faults.heartbeats_of_old_epochs_are_accepted, CALM_CONSUMER_GROUP, 20),
     PlantedFault(consumer_group_faults.static_members_replace_each_other, CALM_CONSUMER_GROUP, 20),
 ]

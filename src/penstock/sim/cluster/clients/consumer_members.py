@@ -49,15 +49,15 @@ from penstock.sim.cluster.options import CONSUMER_SESSION_MS, RETURNS, TOPIC
 
 # Clocks of nodes drift by less.
 SURE_SESSION_NS = CONSUMER_SESSION_MS * MILLISECOND * 99 // 100
-# Longer than a session and the slowest revocation: a member that heard of it gives up in time.
-REBALANCE_MS = 2_500
-SLOW_REVOCATION_MS = 400
+# Longer than two heartbeats, the slowest revocation and a commit: a member that means to gives up in time.
+REBALANCE_MS = 2_000
+SLOW_REVOCATION_MS = 300
 STEP_MS = 30
 SOON_MS = 5
 DOWN_MS = 1_500
 NAP_MS = 1_600
-CRASHES, LEAVES, NAPS, SUBSCRIPTIONS, GHOSTS, TWINS = 0.01, 0.01, 0.02, 0.03, 0.06, 0.02
-SLOW, STUBBORN = 0.5, 0.03
+CRASHES, LEAVES, NAPS, LAPSES, SUBSCRIPTIONS, GHOSTS, TWINS = 0.004, 0.006, 0.006, 0.003, 0.015, 0.06, 0.02
+SLOW, STUBBORN = 0.5, 0.1
 JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH = 0, -1, -2
 # Since then there are patterns, and members make their own ids.
 PATTERNS_SINCE = 1
@@ -301,6 +301,7 @@ class ConsumerGroupMember(GroupClient):
             (CRASHES, self._die),
             (LEAVES, self._leave),
             (NAPS, self._nap),
+            (LAPSES, self._forget),
             (SUBSCRIPTIONS, self._subscribe),
             (GHOSTS, self._send_late),
             (TWINS, self._send_as_twin),
@@ -341,6 +342,11 @@ class ConsumerGroupMember(GroupClient):
         """Sleep, and go on as if nothing had happened."""
         self._asleep_until = self.now + NAP_MS * MILLISECOND
         self.after_ms(NAP_MS, self._now(self._work))
+
+    def _forget(self) -> None:
+        """Forget its epoch, and join under an id that the group has: it may have to take another one."""
+        self.journal.consumer_groups.gone(self._group, self._name)
+        self._join()
 
     def _subscribe(self) -> None:
         self.subscription = self._any_subscription()
