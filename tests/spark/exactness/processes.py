@@ -16,6 +16,8 @@ EXECUTOR = "CoarseGrainedExecutorBackend"
 MARK = "PENSTOCK_TRIAL"
 GONE_SECONDS = 30
 LAST_LINES = 12
+# Spark gives a Python worker ten seconds to start, which no setting changes.
+TOO_SLOW = "Python worker failed to connect back"
 
 _APPLICATION = re.compile(r"--app-id (app-\d+-\d+)")
 
@@ -104,6 +106,11 @@ class PipelineProcess:
     @property
     def has_ended(self) -> bool:
         return self._process is not None and self._process.poll() is not None
+
+    @property
+    def was_too_slow(self) -> bool:
+        """Whether it gave up because the machine was busy: as good as a kill, and it is started again."""
+        return self.has_ended and TOO_SLOW in last_lines(self._said, 1)
 
     def batches(self) -> int:
         """How many batches it has reported since the very first start."""
