@@ -8,24 +8,43 @@ an offset agree on its record, so it does not matter which replica it comes from
 
 The new files are written beside the old ones by threads and take their names as those of a compaction do: the
 checkpoint says so first (see `recovery`). The damaged bytes are kept in the quarantine.
+
+The other replica may have compacted more than this one, and have dropped a marker whose transaction still has
+records here. The aborted index knows where an abort was, and it is written again: without it, consumers would
+skip what the producer wrote later, and a log that is rebuilt would show what was aborted.
+
+Left out: the same for commits, which no index knows, and where the index is lost as well. Records of such a
+commit are outdated, or its marker would be there; if the log is rebuilt without snapshots, the next marker of
+the producer decides on them, too.
 """
 
+from array import array
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from penstock.core.model import Offset, StorageError
-from penstock.core.records import BatchHeader, CorruptBatch, check_batches
-from penstock.core.replica import LeaderEpochHistory
+from penstock.core.model import CorruptionError, Offset, StorageError
+from penstock.core.records import (
+    BatchHeader,
+    ControlRecord,
+    ControlType,
+    CorruptBatch,
+    check_batches,
+    read_header,
+    write_control_batch,
+)
+from penstock.core.replica import AbortedTransaction, LeaderEpochHistory
 from penstock.storage.disk import Buffer, DetachedReader, Disk, File, NoSuchFile
 from penstock.storage.log.checkpoint import checkpoint_now, write_checkpoint
 from penstock.storage.log.file_names import CLEANED, LOG, QUARANTINE, TEMPORARY, numbered
 from penstock.storage.log.index import OFFSETS, TIMES, ActiveIndex, encode_words, footer
+from penstock.storage.log.read import aborted_rows
 from penstock.storage.log.recovery import CUT, SWAPPED_SUFFIXES, free_path
 from penstock.storage.log.segment import SCAN_BYTES, Segment, checked_batches
 from penstock.storage.log.state import LogState
 
 COPY_BYTES = 8 << 20
+NO_TIMESTAMP = -1
 
 
 class GoodBytes(NamedTuple):
@@ -59,6 +78,7 @@ class SegmentDraft:
         "_file",
         "_index",
         "_is_gapless",
+        "_lost_aborts",
         "_may_have_gaps",
         "_parts",
         "_reader",
@@ -84,6 +104,8 @@ class SegmentDraft:
         self._is_gapless = True
         self._expected: int = segment.base_offset
         self._index = ActiveIndex(segment.base_offset, state.options)
+        # Markers of aborted transactions that are damaged, until they have come; the next one last.
+        self._lost_aborts = _lost_aborts(state, segment)
         self._size_bytes = 0
         self._file: File | None = None
         self._reader: DetachedReader | None = None
@@ -164,6 +186,8 @@ class SegmentDraft:
             self._parts.pop()
 
     def _write(self, disk: Disk, batches: Buffer, headers: list[BatchHeader]) -> None:
+        if self._lost_aborts:
+            batches, headers = self._with_lost_aborts(batches, headers)
         # Nothing changes before all is known to be right: another replica may be asked for the same.
         expected, is_gapless = self._expected, self._is_gapless
         for header in headers:
@@ -174,9 +198,33 @@ class SegmentDraft:
             self._index.note(header.base_offset, header.last_offset, position, header.max_timestamp)
             position += header.size_bytes
         self._expected, self._is_gapless = expected, is_gapless
+        while self._lost_aborts and self._lost_aborts[-1].offset < expected:
+            self._lost_aborts.pop()
         if self._file is None:
             self._file = disk.open(self._draft(LOG), create=True, exclusive=True)
         self._size_bytes = self._file.append(batches)
+
+    def _with_lost_aborts(
+        self, batches: Buffer, headers: list[BatchHeader]
+    ) -> tuple[Buffer, list[BatchHeader]]:
+        """The batches, and between them the markers that should have stood there."""
+        content, found, position = bytearray(), list[BatchHeader](), 0
+        lost = [marker for marker in reversed(self._lost_aborts) if marker.offset >= self._expected]
+        for header in headers:
+            while lost and lost[0].offset < header.next_offset:
+                marker = lost.pop(0)
+                if marker.offset < header.base_offset:
+                    written = self._batch_of(marker, header.base_timestamp)
+                    content += written
+                    found.append(read_header(written))
+            content += batches[position : position + header.size_bytes]
+            position += header.size_bytes
+            found.append(header)
+        return content, found
+
+    def _batch_of(self, marker: ControlRecord, timestamp: int) -> bytearray:
+        leader_epoch = self._epochs.epoch_at(Offset(marker.offset))
+        return write_control_batch(marker._replace(timestamp=timestamp), leader_epoch=leader_epoch)
 
     def _check(self, header: BatchHeader, expected: int) -> bool:
         """Raise CorruptBatch if a batch does not belong here; returns whether it follows without a gap."""
@@ -195,6 +243,11 @@ class SegmentDraft:
         """Bring the new files to the device, and the damaged bytes to the quarantine. For a thread."""
         if self._reader is not None:
             self._keep_damaged(disk, self._reader)
+        for marker in list(reversed(self._lost_aborts)):
+            # Behind them there is nothing any more.
+            if marker.offset >= self._expected:
+                written = self._batch_of(marker, NO_TIMESTAMP)
+                self._write(disk, written, [read_header(written)])
         file = self._file or disk.open(self._draft(LOG), create=True, exclusive=True)
         file.sync()
         file.close()
@@ -280,6 +333,31 @@ class SegmentDraft:
 
     def _draft(self, suffix: str) -> str:
         return f"{self._directory}/{numbered(self._base_offset, suffix)}.{self._token}{TEMPORARY}"
+
+
+def _lost_aborts(state: LogState, segment: Segment) -> list[ControlRecord]:
+    """The markers of aborted transactions that stand in damaged ranges, the first one last."""
+    try:
+        table = segment.index.aborted
+    except CorruptionError:
+        return []
+    if segment.lacks_aborted:
+        return []
+    return [
+        _marker_of(state, row)
+        for row in reversed(aborted_rows(array("q", table)))
+        if any(damage.start <= row.last_offset < damage.end for damage in segment.damage)
+    ]
+
+
+def _marker_of(state: LogState, abort: AbortedTransaction) -> ControlRecord:
+    # The epochs of the last marker of a producer count, and no others.
+    known = state.producers.get(abort.producer_id)
+    if known is None or known.marker_offset != abort.last_offset:
+        epochs = (0, 0)
+    else:
+        epochs = (known.epoch, known.coordinator_epoch)
+    return ControlRecord(abort.last_offset, NO_TIMESTAMP, ControlType.ABORT, abort.producer_id, *epochs)
 
 
 def begin_refill(state: LogState, token: str, *, may_have_gaps: bool) -> SegmentDraft | None:

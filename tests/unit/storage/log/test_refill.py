@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.model import Offset
-from penstock.core.records import CorruptBatch, write_batch
+from penstock.core.records import ControlType, CorruptBatch, write_batch
 from penstock.core.records.record import Record
 from penstock.storage.disk import CrashableDisk, FailingDisk, PowerCut
 from penstock.storage.log import GoodBytes, MissingRange, PartitionLog, SegmentDraft
@@ -145,6 +145,62 @@ def test_a_range_that_the_other_replica_has_compacted_away_may_be_missing_only_i
     bench.rounds.finish_all()
     assert bench.everything() == [0, *range(4, 36, 2)]
     assert bench.reopen().corruption == ()
+
+
+@pytest.mark.parametrize("behind", [2, 0])
+@pytest.mark.parametrize("index_is_lost", [False, True])
+def test_an_abort_whose_marker_the_other_replica_has_dropped_stays_an_abort(
+    behind: int, index_is_lost: bool
+) -> None:
+    bench = Bench()
+    alice = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
+    bench.append(2, base_sequence=0, **alice)
+    marker = bench.end_transaction(1, ControlType.ABORT).first_offset
+    bench.fill(behind)
+    position = sum(header.size_bytes for header in bench.headers(end=marker))
+    bench.log.roll()
+    bench.append(2, base_sequence=2, **alice)
+    bench.end_transaction(1, ControlType.COMMIT)
+    bench.sync_now()
+    bench.log.set_high_watermark(bench.log.end)
+    bench.reopen()
+    before = bench.log.aborted_between(Offset(0), bench.log.end)
+    bench.flip(f"{FIRST}.log", position + 65)
+    for _ in bench.log.scrub():
+        pass
+    draft = bench.log.begin_refill("token", may_have_gaps=True)
+    assert draft is not None
+    draft.copy(bench.disk)
+
+    # Its records were the first to go there.
+    assert draft.nothing_more(bench.log.end)
+    while draft.next is not None:
+        draft.copy(bench.disk)
+    draft.seal(bench.disk)
+    assert bench.log.finish_refill(draft)
+    bench.rounds.finish_all()
+
+    assert bench.headers(marker)[0].is_control
+    assert bench.log.aborted_between(Offset(0), bench.log.end) == before != []
+    if index_is_lost:
+        for name in (*bench.files(".txnindex"), *bench.files(".snapshot")):
+            bench.crashable.remove(f"{DIRECTORY}/{name}")
+    assert bench.reopen().corruption == ()
+    assert [step.damage for step in bench.log.scrub() if step.damage] == []
+    assert bench.log.aborted_between(Offset(0), bench.log.end) == before
+    assert bench.log.last_stable_offset == bench.log.high_watermark
+
+
+def test_damage_that_comes_while_a_segment_is_filled_is_found_as_it_is_copied() -> None:
+    bench, _ = damaged(5)
+    bench.flip(f"{FIRST}.log", bench.headers(end=2)[0].size_bytes + 7)
+    bench.crashable.remove(f"{DIRECTORY}/{FIRST}.txnindex")
+
+    draft = bench.log.begin_refill("token", may_have_gaps=False)
+
+    assert draft is not None
+    with pytest.raises(CorruptBatch):
+        draft.copy(bench.disk)
 
 
 def test_a_range_that_the_other_replica_has_deleted_is_left_out() -> None:
