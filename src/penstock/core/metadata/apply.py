@@ -1,6 +1,6 @@
 """How each fact changes the image. Total: a fact about what is not there changes nothing."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -26,10 +26,23 @@ def apply(image: MetadataImage, fact: records.Fact) -> MetadataImage:
 
 
 def replay(image: MetadataImage, history: Iterable[records.Fact]) -> MetadataImage:
-    """The image after all of `history`."""
+    """The image after all of `history`.
+
+    Changes of one topic's partitions that follow one another make one new image: a start has thousands.
+    """
+    changes: list[records.PartitionChanged] = []
     for fact in history:
+        if isinstance(fact, records.PartitionChanged):
+            if changes and changes[0].topic_id != fact.topic_id:
+                image = _partitions_changed(image, changes)
+                changes = []
+            changes.append(fact)
+            continue
+        if changes:
+            image = _partitions_changed(image, changes)
+            changes = []
         image = _RULES[type(fact)](image, fact)
-    return image
+    return _partitions_changed(image, changes) if changes else image
 
 
 def _cluster_id_set(image: MetadataImage, fact: records.ClusterIdSet) -> MetadataImage:
@@ -134,11 +147,19 @@ def _partition_created(image: MetadataImage, fact: records.PartitionCreated) -> 
 
 
 def _partition_changed(image: MetadataImage, fact: records.PartitionChanged) -> MetadataImage:
-    topic = image.topics.get(fact.topic_id)
-    partition: Partition = fact.partition
-    if topic is None or topic.partition(partition.index) is None:
+    return _partitions_changed(image, (fact,))
+
+
+def _partitions_changed(image: MetadataImage, facts: Sequence[records.PartitionChanged]) -> MetadataImage:
+    """The image after changes of one topic."""
+    former = topic = image.topics.get(facts[0].topic_id)
+    if topic is None:
         return image
-    return replace(image, topics=image.topics.put(topic.id, topic.with_partition(partition)))
+    for fact in facts:
+        partition: Partition = fact.partition
+        if topic.partition(partition.index) is not None:
+            topic = topic.with_partition(partition)
+    return image if topic is former else replace(image, topics=image.topics.put(topic.id, topic))
 
 
 def _config_set(image: MetadataImage, fact: records.ConfigSet) -> MetadataImage:

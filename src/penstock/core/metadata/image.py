@@ -389,6 +389,8 @@ class Topic:
             partitions = self.partitions.appended(partition)
         else:
             partitions = self.partitions.replaced(partition.index, partition)
+            if partition.replicas_to_rely_on == former.replicas_to_rely_on:
+                return Topic(self.id, self.name, partitions, self.factors)
         factors = dict(self.factors)
         if former is not None:
             factors[former.replicas_to_rely_on] -= 1
