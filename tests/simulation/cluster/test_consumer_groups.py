@@ -10,7 +10,12 @@ from tests.simulation.cluster.planted_faults import CONSUMER_GROUP
 def test_some_runs_have_a_consumer_group_and_all_others_are_what_they_would_be_without() -> None:
     drawn = {seed: options_for(seed) for seed in range(400)}
 
-    without = {seed: SimulatedClusterOptions.draw(World(seed).random("options")) for seed in drawn}
+    without = {
+        seed: SimulatedClusterOptions.draw(World(seed).random("options")).with_sinks(
+            World(seed).random("sinks")
+        )
+        for seed in drawn
+    }
     others = [seed for seed, options in drawn.items() if not options.consumer_members]
     assert 0.1 < 1 - len(others) / len(drawn) < 0.2
     assert [drawn[seed] for seed in others] == [without[seed] for seed in others]

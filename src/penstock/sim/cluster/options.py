@@ -108,7 +108,7 @@ class SimulatedClusterOptions:
     acknowledged_min: int = 100
     commits_min: int = 5
     transactions_min: int = 5
-    batches_min: int = 2
+    batches_min: int = 1
     static: dict[str, str] = field(default_factory=lambda: dict(STATIC))
 
     @property
