@@ -235,11 +235,15 @@ class TransactionVerification:
         if guard is None:
             return BUSY
         guard.lowest_sequence = min(guard.lowest_sequence, sequence)
+        is_first = not guard.turns
         guard.turns.append((turn, size_bytes))
         self._parked_bytes += size_bytes
         if guard.state is GuardState.FAILED:
             guard.state = GuardState.ASKING
             self._failed.pop(guard, None)
+            self._ask_soon(partition, producer, guard)
+        elif guard.state is GuardState.VERIFIED and is_first:
+            # Something else with this producer's id and epoch waits, and nothing of its own was appended yet.
             self._ask_soon(partition, producer, guard)
         return None
 

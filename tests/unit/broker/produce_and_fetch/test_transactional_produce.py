@@ -453,6 +453,24 @@ def test_what_the_coordinator_does_not_know_changes_nothing_for_a_batch_that_wai
     assert kinds(sent[False]) == [0]
 
 
+def test_a_verified_producer_whose_append_failed_is_served_while_something_forged_waits(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = leader.bench.topic()
+    forged = leader.send(orders, 0, request=OLD._replace(transactional_id="somebody's"))
+    leader.send(orders, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(LeaderPartition, "append", _full)
+        leader.coordinator.questions[1].answer()
+        leader.bench.run()
+
+    again = leader.send(orders, 0)
+    leader.coordinator.questions[2].answer()
+    leader.bench.run()
+
+    assert (kinds(again), kinds(forged)) == ([0], [])
+
+
 def test_an_epoch_that_is_confirmed_while_an_earlier_one_waits_ends_that(leader: Leader) -> None:
     orders = leader.bench.topic()
     earlier = leader.send(orders, 0, epoch=1)
