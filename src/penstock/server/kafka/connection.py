@@ -176,7 +176,7 @@ class KafkaConnection:
         if route is None:
             raise ProtocolError(f"API key {api_key} is not supported")
         api = route.api
-        if version not in route.versions and api_key != API_VERSIONS_KEY:
+        if version not in api.versions and api_key != API_VERSIONS_KEY:
             raise ProtocolError(f"{api.name} version {version} is not supported")
         session = self._session
         if (client_id or "") != session.client_id:
