@@ -22,7 +22,8 @@ is never behind rollup's: nothing that is in the raw table can miss its window.
 A repeat is a measurement with the client, series and timestamp of one that is stored already; the
 first one stays. A record that is no measurement, or is older than the watermark, goes to the
 dead-letter topic with its topic, partition and offset. Both tables take a batch once, whatever
-happens; the topics may get a record twice, with the same key.
+happens, and so do the topics, for readers of committed records; on a broker without batch commit the topics
+may get a record twice, with the same key.
 
 Left out: headers of malformed records; changing windows or lateness under a checkpoint; and
 windows that overlap or follow sessions.

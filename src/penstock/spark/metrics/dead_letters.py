@@ -1,6 +1,6 @@
 """What goes into topics: malformed records with their origin, and rollups.
 
-Delivery may repeat a record, so each has a natural key that identifies repeats:
+At-least-once delivery may repeat a record, so each has a natural key that identifies repeats:
 
     dead letter   topic/partition/offset of the record it was           value: the record's, untouched
     rollup        series|window start in ms|window length in seconds    value: JSON
