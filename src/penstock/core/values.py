@@ -23,7 +23,9 @@ else:
         """Make a dataclass of the decorated class."""
 
         def make(written):
-            if not (frozen and slots):
+            # The standard library lets a frozen dataclass inherit from none that is not, and the reverse.
+            inherits = any(dataclasses.is_dataclass(base) for base in written.__mro__[1:])
+            if not (frozen and slots) or inherits:
                 return dataclasses.dataclass(frozen=frozen, slots=slots, kw_only=kw_only)(written)
             return _make_frozen(written, kw_only)
 
@@ -35,6 +37,7 @@ _ABSENT: Any = object()
 
 def _make_frozen(written: type, kw_only: bool) -> type:
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(written)
+    made.__dataclass_params__.frozen = True
     fields = dataclasses.fields(made)
     # `fields` does not show an InitVar.
     assert len(fields) == len(made.__dataclass_fields__)

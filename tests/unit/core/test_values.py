@@ -134,3 +134,15 @@ def test_a_field_that_init_does_not_take_is_refused() -> None:
 
     with pytest.raises(AssertionError):
         decorate(Computed)
+
+
+def test_a_dataclass_of_the_standard_library_may_inherit() -> None:
+    @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+    class Leave(Command):
+        reason: str
+
+    left = Leave(group="g", reason="tired")
+
+    assert (left.size, left.reason) == (1, "tired")
+    with pytest.raises(FrozenInstanceError):
+        left.reason = "other"  # type: ignore[misc]
