@@ -1,12 +1,13 @@
 """What a suite said, held against the list of what it said before.
 
-A list has four parts: `passed`; `skipped`, what the suite leaves out by itself without TLS or SASL, and why;
-`not_yet`, what Penstock cannot do yet, with a reason that begins with one of `REASONS`; and
-`fails_on_several`, what passes on one broker alone, with a reason that holds for Kafka too.
+A list has five parts: `passed`; `skipped`, what the suite leaves out by itself without TLS or SASL, and why;
+`not_yet`, what Penstock cannot do yet, with a reason that begins with one of `REASONS`;
+`fails_on_several`, what passes on one broker alone, with a reason that holds for Kafka too; and
+`races`, what is among `passed` and runs a race that the broker cannot decide: it is run again if it fails.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
@@ -44,6 +45,10 @@ class Asked:
     seconds: float
     whole: bool = False
 
+    def again(self, names: Collection[str]) -> "Asked":
+        """Some of the tests, once more."""
+        return replace(self, only=frozenset(names))
+
     def wants(self, name: str) -> bool:
         return name in self.only if self.only else name not in self.leave_out
 
@@ -56,6 +61,7 @@ class Expected:
     skipped: Mapping[str, str]
     not_yet: Mapping[str, str]
     fails_too: Mapping[str, str] = field(default_factory=dict)
+    races: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,13 +81,13 @@ class Comparison:
 def read_list(suite: str, brokers: int = 1) -> Expected:
     """Reasons stand above the tests they hold for."""
     read = yaml.safe_load((Path(__file__).parent / f"{suite}.yaml").read_text())
-    skipped, not_yet, several = (
+    skipped, not_yet, several, races = (
         {name: reason for reason, names in read[part].items() for name in names}
-        for part in ("skipped", "not_yet", "fails_on_several")
+        for part in ("skipped", "not_yet", "fails_on_several", "races")
     )
     fails_too = several if brokers > 1 else {}
     return Expected(
-        tuple(name for name in read["passed"] if name not in fails_too), skipped, not_yet, fails_too
+        tuple(name for name in read["passed"] if name not in fails_too), skipped, not_yet, fails_too, races
     )
 
 
