@@ -146,7 +146,7 @@ class SimulatedSink(SimulatedClient):
         if self._is_stopping:
             self.finished = True
         else:
-            self.after_ms(self._pace_ms * 2 * self.luck.random(), self._next)
+            self.after_ms(self._pace_ms * 2 * self.luck.random(), self._alive(self._next))
 
     def _next(self) -> None:
         self._batch += 1
