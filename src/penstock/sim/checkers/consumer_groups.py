@@ -9,7 +9,8 @@
 
 A member has a partition from the response that gives it until it sends the heartbeat that does not name
 it any more, or leaves, or dies, or is fenced. It also ends when its session may have: that lasts from when
-the last heartbeat was sent that was answered. One newer epoch does not make a heartbeat stale: the response
+the last heartbeat was sent that was answered; or when it may have been removed because it took too long to
+give up what it has to. One newer epoch does not make a heartbeat stale: the response
 with it may have been lost.
 
 Committed offsets are compared by `groups`.

@@ -51,6 +51,7 @@ from penstock.sim.cluster.options import CONSUMER_SESSION_MS, RETURNS, TOPIC
 SURE_SESSION_NS = CONSUMER_SESSION_MS * MILLISECOND * 99 // 100
 # Longer than two heartbeats, the slowest revocation and a commit: a member that means to gives up in time.
 REBALANCE_MS = 2_000
+SURE_REBALANCE_NS = REBALANCE_MS * MILLISECOND * 99 // 100
 SLOW_REVOCATION_MS = 300
 STEP_MS = 30
 SOON_MS = 5
@@ -112,6 +113,8 @@ class ConsumerGroupMember(GroupClient):
         self._revoking: dict[Place, None] = {}
         # What it works on no more, but does not give up either.
         self._withheld: dict[Place, None] = {}
+        # The coordinator waits since then for what it has to give up, and removes who takes too long.
+        self._revoking_since: int | None = None
         # What the last heartbeat said that it has, and whether the next one has to say everything.
         self._reported: list[Place] | None = None
         self._says_all = True
@@ -147,6 +150,7 @@ class ConsumerGroupMember(GroupClient):
         self._epoch = JOIN_EPOCH
         self.owned, self._revoking, self._withheld = {}, {}, {}
         self._working_at, self._is_beating = None, False
+        self._revoking_since = None
         self._says_all = True
         self._locate(self._beat)
         self.after_ms(STEP_MS, self._now(self._step))
@@ -254,9 +258,20 @@ class ConsumerGroupMember(GroupClient):
         if reply.assignment is not None:
             self._take(reply.assignment)
         has = [place for place in self.owned if place not in self._withheld]
-        checker.has(self._group, self._name, has, now=self.now, until=sent_at + SURE_SESSION_NS)
+        checker.has(self._group, self._name, has, now=self.now, until=self._member_until(sent_at))
         is_changed = self._says_all or self._reported != list(self.owned)
         self._beat_soon(SOON_MS if is_changed else reply.heartbeat_interval_ms)
+
+    def _member_until(self, sent_at: int) -> int:
+        """How long it is surely a member, after the response to a heartbeat of that time."""
+        if self._revoking:
+            self._revoking_since = sent_at if self._revoking_since is None else self._revoking_since
+        elif self._reported == list(self.owned):
+            self._revoking_since = None
+        session_end = sent_at + SURE_SESSION_NS
+        if self._revoking_since is None:
+            return session_end
+        return min(session_end, self._revoking_since + SURE_REBALANCE_NS)
 
     def _take(self, assignment: ConsumerGroupHeartbeatResponseAssignment) -> None:
         """Have what is given, and give up what is not."""
