@@ -57,6 +57,28 @@ def test_a_failing_seed_is_named_with_the_way_to_repeat_it(
     assert lines[-2].endswith("2 FAILED")
 
 
+def test_a_defect_of_the_simulator_fails_its_seed_and_not_the_runs_that_follow(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_first(seed: int, options: SimulatedClusterOptions) -> RunResult:
+        if seed == 5:
+            raise IndexError("no report")
+        return RunResult(seed, (), 10, 5, 100, 1000, {}, "cafe")
+
+    monkeypatch.setattr("penstock.sim.cluster.run_cluster", fail_first)
+
+    code = main(["sim", "--seed", "5", "--runs", "2"])
+
+    printed = capsys.readouterr()
+    assert code == 1
+    assert printed.out.splitlines()[1:3] == [
+        "    the simulator failed: IndexError: no report",
+        "    replay: penstock sim --seed 5",
+    ]
+    assert "seed 6 ok" in printed.out
+    assert "fail_first" in printed.err
+
+
 def test_a_wrong_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sim", "--runs", "0"]) == 2
 

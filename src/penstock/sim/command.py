@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated
@@ -42,7 +43,7 @@ def sim(
     anomaly.
     """
     # Imported before the first run is timed.
-    from penstock.sim import cluster
+    from penstock.sim import cluster  # noqa: F401
 
     first = int.from_bytes(os.urandom(8), "big") % _SEEDS if seed is None else seed
     report = _Report(nodes, as_json, alone=minutes is None and runs in (None, 1))
@@ -50,12 +51,24 @@ def sim(
     number = 0
     while _goes_on(number, runs, None if minutes is None else started + minutes * 60 - time.monotonic()):
         started_run = time.perf_counter()
-        result = cluster.run_cluster(first + number, cluster.options_for(first + number, nodes))
+        result = _run(first + number, nodes)
         report.add(result, time.perf_counter() - started_run)
         number += 1
     report.finish()
     if report.failed:
         raise typer.Exit(1)
+
+
+def _run(seed: int, nodes: int | None) -> RunResult:
+    """One run; a defect of the simulator ends it like an anomaly, and not the runs that follow."""
+    from penstock.sim import cluster
+
+    try:
+        return cluster.run_cluster(seed, cluster.options_for(seed, nodes))
+    except Exception as error:
+        traceback.print_exc()
+        crash = f"the simulator failed: {type(error).__name__}: {error}"
+        return RunResult(seed, (crash,), 0, 0, 0, 0, {}, "")
 
 
 def _goes_on(done: int, runs: int | None, seconds_left: float | None) -> bool:
