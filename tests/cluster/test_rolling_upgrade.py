@@ -40,8 +40,9 @@ CHANGES = {
             "    election: ElectionType = ElectionType.PREFERRED\n"
             '    reason: str = field(default="", metadata=since_level(27))\n'
         ),
-        "from dataclasses import dataclass\n": (
-            "from dataclasses import dataclass, field\n"
+        "from penstock.core.values import dataclass\n": (
+            "from penstock.core.values import dataclass\n"
+            "from dataclasses import field\n"
             "from penstock.core.metadata.levels import since_level\n"
         ),
     },
