@@ -160,7 +160,10 @@ import pyspark_penstock
 print(pyspark_penstock.DefaultSource.name(), *[name for name in sys.modules if name.startswith("penstock.")])
 """
 # What every method of the format needs before it does anything.
-ALWAYS_NEEDED = "penstock.spark penstock.core penstock.core.model penstock.spark.errors penstock.spark.orphan"
+ALWAYS_NEEDED = (
+    "penstock.spark penstock.core penstock.core.values penstock.core.model "
+    "penstock.spark.errors penstock.spark.orphan"
+)
 
 
 def test_spark_finds_the_format_by_itself_and_finding_it_loads_nothing_of_the_pipeline(
