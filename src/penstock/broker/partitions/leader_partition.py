@@ -108,7 +108,7 @@ class ReplicaRole(Protocol):
 class Replica:
     """A log and its current role, if any: the log outlives roles, which change with leader epochs."""
 
-    __slots__ = ("log", "name", "on_divergence", "on_storage_error", "policy", "role", "topic_id")
+    __slots__ = ("log", "name", "on_divergence", "on_storage_error", "policy", "role", "topic_id", "unaware")
 
     def __init__(
         self, name: TopicPartition, topic_id: TopicId, log: PartitionLog, policy: SyncPolicy
@@ -119,6 +119,8 @@ class Replica:
         self.policy = policy
         log.use_journal(is_on=policy.before_acknowledging)
         self.role: ReplicaRole | None = None
+        # Brokers that led in earlier epochs and may not have heard of their successors, and until when.
+        self.unaware: dict[NodeId, Instant] = {}
         # Called when a write failed: the disk is full, or broken.
         self.on_storage_error: Callable[[], None] = _ignore
         # Called when the leader of this epoch asked for a cut of committed records at this offset.
@@ -223,6 +225,7 @@ class LeaderPartition:
         "_sync_requested",
         "_syncs",
         "_timers",
+        "_unaware",
         "_waiting",
         "_waiting_here",
         "_wake_set",
@@ -252,6 +255,7 @@ class LeaderPartition:
         # Whether the last batch found room on the disk.
         self.has_room = True
         self._on_storage_error = replica.on_storage_error
+        self._unaware = replica.unaware
         self._me = term.me
         self._timers = runtime.timers
         self._clock = runtime.clock
@@ -459,6 +463,7 @@ class LeaderPartition:
 
     def former_leader_left(self, node: NodeId) -> None:
         """A former leader knows of this epoch, or is fenced: it does not answer as the leader any more."""
+        self._unaware.pop(node, None)
         if node in self.former_leaders:
             del self.former_leaders[node]
             if not self.former_leaders:

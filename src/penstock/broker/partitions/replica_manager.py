@@ -408,9 +408,9 @@ class ReplicaManager:
         self._repair = ReplicaRepair(node_id, runtime, self._all, self._replicas.get)
         self._reports = ReplicaReporter(node_id, runtime, self._replicas)
         self._divergences = DivergenceReporter(node_id, runtime)
-        session_ns = options.session_ms * MILLISECOND
+        self._session_ns = options.session_ms * MILLISECOND
         self._roles = ReplicaRoles(
-            node_id, runtime, self._settings, self._repair, store.side_disk, session_ns
+            node_id, runtime, self._settings, self._repair, store.side_disk, self._session_ns
         )
         # Called when this node does not keep a partition any more that it led: who leads it now.
         self._when_led_elsewhere: list[Callable[[TopicId, PartitionState], None]] = []
@@ -687,24 +687,28 @@ class ReplicaManager:
                 self._make(topic, state)
             else:
                 former = None if before is None else before.partition(state.index)
-                unaware = () if former is None else self._former_leaders(former, state)
+                unaware = () if former is None else self._former_leaders(replica, former, state)
                 changed = self._roles.assign(replica, state, unaware) or changed
             self._reports.on_partition(topic.id, state)
         return changed
 
-    def _former_leaders(self, before: PartitionState, state: PartitionState) -> Nodes:
+    def _former_leaders(self, replica: Replica, before: PartitionState, state: PartitionState) -> Nodes:
         """Brokers that may answer as the leader for a while, because they have not heard of this state.
 
         One that is fenced has no lease. States in between may have passed this node by: then any replica
-        can have led.
+        can have led. Whoever led before the last leader may not have heard of that one either.
         """
         if before.leader_epoch == state.leader_epoch:
             return ()
         nodes: Nodes = (before.leader,)
         if state.leader_epoch > before.leader_epoch + 1:
             nodes = (*before.replicas, *state.replicas)
-        others = (node for node in dict.fromkeys(nodes) if node != self._node_id)
-        return tuple(node for node in others if self._image.is_live(node))
+        now, unaware = self._runtime.clock.now(), replica.unaware
+        unaware.update(dict.fromkeys(nodes, Instant(now + self._session_ns)))
+        for node, until in list(unaware.items()):
+            if until <= now or node in (self._node_id, state.leader) or not self._image.is_live(node):
+                del unaware[node]
+        return tuple(unaware)
 
     def on_led_elsewhere(self, notify: Callable[[TopicId, PartitionState], None]) -> None:
         """Call `notify` when a partition that this node led has moved away altogether."""

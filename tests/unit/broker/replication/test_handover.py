@@ -41,6 +41,22 @@ def test_nothing_is_committed_before_the_former_leader_has_heard(stage: Stage) -
     assert stage.leader().high_watermark == 2
 
 
+def test_the_successor_of_a_new_leader_waits_for_the_leader_before(stage: Stage) -> None:
+    stop_first(stage)
+    stage.perform(ReassignPartition("t", PartitionIndex(0), (NodeId(3), SECOND, FIRST)))
+    stage.perform(ElectLeader("t", PartitionIndex(0), ElectionType.PREFERRED))
+    stage.run(10)
+    assert stage.leader().leader_epoch == 2
+    stage.append("b")
+
+    stage.run(400)
+    assert stage.brokers[FIRST].partitions.find("t", 0) is not None, "it still leads, as far as it knows"
+    assert stage.leader().high_watermark <= 1
+
+    stage.run(150)
+    assert stage.leader().high_watermark == 2
+
+
 def test_nor_is_anything_acknowledged_to_those_who_wait_for_the_leader_alone(stage: Stage) -> None:
     stop_first(stage)
     stage.append("b")
