@@ -137,19 +137,22 @@ class FetchClient(SimulatedClient):
         """Ask a leader where the log starts: what a client does whose position was deleted."""
         version = max(self.versions.of(ListOffsetsRequest), ONE_OFFSET_SINCE)
 
+        def observe(_: ListOffsetsResponse) -> None:
+            # Not when the response arrives: the node may be gone by then.
+            self.nodes.node(node_id).probe.look(place)
+
         def answered(reply: object) -> None:
             row = _ends(reply)[0] if isinstance(reply, ListOffsetsResponse) else None
             if row is None or row.error_code != ErrorCode.NONE:
                 then(None)
                 return
-            self.nodes.node(node_id).probe.look(place)
             if row.offset > self.journal.log_starts.deletable(place):
                 self.journal.failures.append(
                     f"deleted too much: {self.host} was told that {place} starts at {row.offset}"
                 )
             then(row.offset)
 
-        self.ask(node_id, _list_offsets(place, epoch, EARLIEST), version, answered)
+        self.ask(node_id, _list_offsets(place, epoch, EARLIEST), version, answered, observe)
 
     def records_of(self, row: FetchResponsePartition, position: int) -> tuple[list[tuple[int, bytes]], int]:
         """What is new in a row, and where to go on; all below the high watermark that came with it."""
