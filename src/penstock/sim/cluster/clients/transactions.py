@@ -202,7 +202,9 @@ class TransactionClient(SimulatedProducer):
         self._coordinate(request, version, lambda reply: reply.error_code, done, observe)
 
     def begin(self) -> TransactionHistory:
-        expires = self.now + TRANSACTION_TIMEOUT_MS // 2 * MILLISECOND
+        # An InitProducerId of its own that was lost may still arrive, and abort it.
+        lasts_ms = 0 if self._may_be_fenced else TRANSACTION_TIMEOUT_MS // 2
+        expires = self.now + lasts_ms * MILLISECOND
         self.transaction = self.checker.begin(self.transactional_id, self.incarnation, expires)
         return self.transaction
 
