@@ -6,12 +6,15 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.sim.world import RunResult
+
+if TYPE_CHECKING:
+    from penstock.sim.cluster import SimulatedClusterOptions
 
 _SEEDS = 2**32
 NODES_MAX = 7
@@ -43,7 +46,7 @@ def sim(
     anomaly.
     """
     # Imported before the first run is timed.
-    from penstock.sim import cluster  # noqa: F401
+    from penstock.sim import cluster
 
     first = int.from_bytes(os.urandom(8), "big") % _SEEDS if seed is None else seed
     report = _Report(nodes, as_json, alone=minutes is None and runs in (None, 1))
@@ -51,7 +54,8 @@ def sim(
     number = 0
     while _goes_on(number, runs, None if minutes is None else started + minutes * 60 - time.monotonic()):
         started_run = time.perf_counter()
-        result = _run(first + number, nodes)
+        options = cluster.options_for(first + number, nodes)
+        result = _guarded(cluster.run_cluster, first + number, options)
         report.add(result, time.perf_counter() - started_run)
         number += 1
     report.finish()
@@ -59,12 +63,12 @@ def sim(
         raise typer.Exit(1)
 
 
-def _run(seed: int, nodes: int | None) -> RunResult:
+def _guarded(
+    run: "Callable[[int, SimulatedClusterOptions], RunResult]", seed: int, options: "SimulatedClusterOptions"
+) -> RunResult:
     """One run; a defect of the simulator ends it like an anomaly, and not the runs that follow."""
-    from penstock.sim import cluster
-
     try:
-        return cluster.run_cluster(seed, cluster.options_for(seed, nodes))
+        return run(seed, options)
     except Exception as error:
         traceback.print_exc()
         crash = f"the simulator failed: {type(error).__name__}: {error}"

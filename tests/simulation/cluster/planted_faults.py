@@ -673,17 +673,18 @@ BUSY_BLACKOUTS = replace(BLACKOUTS, pace_ms=8)
 CONTROLLERS_FALL = options(
     (FaultKind.ISOLATE, FaultKind.POWER_CUT_ALL), lasting_ms=800, sync_ms=60, aims=ANY_OR_CONTROLLER
 )
+NEW_CONTROLLERS_ARE_CUT_OFF = FaultPlan(
+    (FaultKind.ISOLATE,),
+    30 * MILLISECOND,
+    3_000 * MILLISECOND,
+    NetworkFaults(delay_max_ns=60 * MILLISECOND),
+    (FaultTarget.NEW_CONTROLLER,),
+    strict=True,
+)
 # Controllers that have hardly been elected when they are cut off, and logs that are caught up in steps.
 CONTROLLERS_COME_AND_GO = replace(
     options((FaultKind.ISOLATE,), lasting_ms=900, sync_ms=40, aims=(FaultTarget.CONTROLLER,)),
-    plan=FaultPlan(
-        (FaultKind.ISOLATE,),
-        30 * MILLISECOND,
-        3_000 * MILLISECOND,
-        NetworkFaults(delay_max_ns=60 * MILLISECOND),
-        (FaultTarget.NEW_CONTROLLER,),
-        strict=True,
-    ),
+    plan=NEW_CONTROLLERS_ARE_CUT_OFF,
     faulty_ns=12 * SECOND,
     consumers=0,
     members=0,
@@ -693,14 +694,7 @@ CONTROLLERS_COME_AND_GO = replace(
 # Nearly all the work is the quorum's: an entry is a message, and most terms end before all of them have it.
 FIVE_CONTROLLERS_COME_AND_GO = replace(
     CONTROLLERS_COME_AND_GO,
-    plan=FaultPlan(
-        (FaultKind.ISOLATE,),
-        30 * MILLISECOND,
-        3_000 * MILLISECOND,
-        NetworkFaults(delay_max_ns=120 * MILLISECOND),
-        (FaultTarget.NEW_CONTROLLER,),
-        strict=True,
-    ),
+    plan=replace(NEW_CONTROLLERS_ARE_CUT_OFF, network_faults=NetworkFaults(delay_max_ns=120 * MILLISECOND)),
     nodes=5,
     partitions=1,
     pace_ms=300,

@@ -204,22 +204,30 @@ def test_with_an_epoch_per_transaction_the_partition_is_added_also_on_the_same_n
     assert not leader.coordinator.questions.pop().verify_only
 
 
+def send_to_worker(
+    leader: Leader, partition: LeaderPartition, sequence: int
+) -> list[AppendResult | ApiError]:
+    """A batch that is so large that a worker compresses it; what becomes of it."""
+    batch = write_batch(
+        [Record(0, leader.bench.wall_ms, b"k", b"v" * 100_000)],
+        producer_id=ALICE,
+        producer_epoch=0,
+        base_sequence=sequence,
+        transactional=True,
+    )
+    outcome = leader.produce.append(partition, memoryview(batch), transaction=OLD)
+    assert isinstance(outcome, PendingAppend)
+    results: list[AppendResult | ApiError] = []
+    outcome.done = results.append
+    return results
+
+
 def test_a_marker_refuses_a_batch_that_was_verified_on_the_same_node_and_is_with_a_worker(
     leader: Leader,
 ) -> None:
     orders = leader.bench.topic(compression_type="zstd")
     leader.coordinator.known_here = [orders.name]
-    batch = write_batch(
-        [Record(0, leader.bench.wall_ms, b"k", b"v" * 100_000)],
-        producer_id=ALICE,
-        producer_epoch=0,
-        base_sequence=0,
-        transactional=True,
-    )
-    outcome = leader.produce.append(orders, memoryview(batch), transaction=OLD)
-    assert isinstance(outcome, PendingAppend)
-    results: list[AppendResult | ApiError] = []
-    outcome.done = results.append
+    results = send_to_worker(leader, orders, sequence=0)
 
     leader.markers.write([TransactionMarker(ALICE, 0, 0, False, 0, (orders.name,))], lambda _: None)
     leader.bench.run()
@@ -358,17 +366,7 @@ def test_of_version_2_the_next_transactions_first_batch_may_wait_for_the_marker_
 def test_a_batch_that_a_worker_had_while_its_transaction_ended_is_refused(leader: Leader) -> None:
     orders = leader.bench.topic(compression_type="zstd")
     begin(leader, orders)
-    batch = write_batch(
-        [Record(0, leader.bench.wall_ms, b"k", b"v" * 100_000)],
-        producer_id=ALICE,
-        producer_epoch=0,
-        base_sequence=1,
-        transactional=True,
-    )
-    outcome = leader.produce.append(orders, memoryview(batch), transaction=OLD)
-    assert isinstance(outcome, PendingAppend)
-    results: list[AppendResult | ApiError] = []
-    outcome.done = results.append
+    results = send_to_worker(leader, orders, sequence=1)
 
     leader.markers.write([TransactionMarker(ALICE, 0, 0, True, 0, (orders.name,))], lambda _: None)
     leader.bench.run()
