@@ -1,7 +1,6 @@
 """What only real files show: descriptors, short writes, and the kernel's own errors."""
 
 import errno
-import gc
 import os
 import resource
 import subprocess
@@ -13,12 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.storage.disk import Buffer, DirectoryLocked, DiskFailed, DiskFull, NoSuchFile, PosixDisk
-
-
-def open_descriptors() -> int:
-    # Logs that other tests left behind close their files when they are collected, at any moment.
-    gc.collect()
-    return len(os.listdir("/proc/self/fd"))
+from tests.support.descriptors import open_descriptors
 
 
 def test_ten_thousand_readers_share_a_few_descriptors(tmp_path: Path) -> None:
@@ -26,28 +20,28 @@ def test_ten_thousand_readers_share_a_few_descriptors(tmp_path: Path) -> None:
     file = disk.open("segment", create=True)
     file.append(b"0123456789")
     file.close()
-    before = open_descriptors()
+    before = open_descriptors(tmp_path)
 
     readers = [disk.open("segment", readonly=True) for _ in range(10_000)]
     contents = {reader.pread(2, 3) for reader in readers}
-    used = open_descriptors() - before
+    used = open_descriptors(tmp_path) - before
     for reader in readers:
         reader.close()
 
     assert contents == {b"234"}
     assert used == 16
-    assert open_descriptors() == before
+    assert open_descriptors(tmp_path) == before
 
 
 def test_mappings_cost_no_descriptor(tmp_path: Path) -> None:
     disk = PosixDisk(str(tmp_path))
     file = disk.open("index", create=True)
     file.append(b"0123456789")
-    before = open_descriptors()
+    before = open_descriptors(tmp_path)
 
     mappings = [file.map_readonly() for _ in range(500)]
 
-    assert open_descriptors() == before
+    assert open_descriptors(tmp_path) == before
     assert {bytes(mapping) for mapping in mappings} == {b"0123456789"}
     file.close()
 
@@ -73,17 +67,17 @@ def test_directories_lend_a_descriptor_and_lose_it_with_their_name(tmp_path: Pat
     disk = PosixDisk(str(tmp_path))
     disk.make_directory("logs/topic")
     disk.make_directory("logs/other")
-    before = open_descriptors()
+    before = open_descriptors(tmp_path)
 
     numbers = [disk.directory_fileno(path) for path in ("logs", "logs/topic", "logs/topic", "logs/other")]
     os.fsync(numbers[1])
-    used = open_descriptors() - before
+    used = open_descriptors(tmp_path) - before
     disk.rename("logs/topic", "logs/renamed")
     disk.remove_tree("logs")
 
     assert numbers[1] == numbers[2]
     assert used == 3
-    assert open_descriptors() == before
+    assert open_descriptors(tmp_path) == before
     with pytest.raises(NoSuchFile):
         disk.directory_fileno("logs/topic")
 

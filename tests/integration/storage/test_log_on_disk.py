@@ -15,6 +15,7 @@ from penstock.core.model import LeaderEpoch, Offset, Timestamp, TopicId
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.storage.disk import PosixDisk
 from penstock.storage.log import LogOptions, PartitionLog
+from tests.support.descriptors import open_descriptors
 
 TOPIC = TopicId(UUID(int=7))
 DIRECTORY = "logs/orders/0"
@@ -39,10 +40,6 @@ def offsets(log: PartitionLog) -> list[int]:
         found += [header.base_offset for header in headers]
         offset = Offset(headers[-1].next_offset)
     return found
-
-
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_a_log_of_many_segments_is_read_back_after_a_restart(disk: PosixDisk) -> None:
@@ -76,11 +73,13 @@ def test_ranges_go_from_file_to_socket_without_passing_through_the_process(disk:
     assert check_batches(received)[0].base_offset == 10
 
 
-def test_a_range_outlives_its_segment_and_its_descriptor_does_not_outlive_the_range(disk: PosixDisk) -> None:
+def test_a_range_outlives_its_segment_and_its_descriptor_does_not_outlive_the_range(
+    disk: PosixDisk, tmp_path: Path
+) -> None:
     log = PartitionLog.create(disk, DIRECTORY, TOPIC, OPTIONS)
     for number in range(600):
         append(log, number)
-    before = open_descriptors()
+    before = open_descriptors(tmp_path)
     lent = log.read(Offset(0), 5_000)
     content = lent.to_bytes()
 
@@ -89,13 +88,13 @@ def test_a_range_outlives_its_segment_and_its_descriptor_does_not_outlive_the_ra
     del lent
 
     assert still == content
-    assert open_descriptors() <= before + 1
+    assert open_descriptors(tmp_path) <= before + 1
 
 
-def test_rolls_truncations_and_deletions_leak_no_descriptor(disk: PosixDisk) -> None:
+def test_rolls_truncations_and_deletions_leak_no_descriptor(disk: PosixDisk, tmp_path: Path) -> None:
     log = PartitionLog.create(disk, DIRECTORY, TOPIC, OPTIONS)
     append(log, 0)
-    before = open_descriptors()
+    before = open_descriptors(tmp_path)
 
     for _ in range(20):
         for number in range(300):
@@ -104,7 +103,7 @@ def test_rolls_truncations_and_deletions_leak_no_descriptor(disk: PosixDisk) -> 
         log.truncate_to(Offset(log.end - 130))
         log.delete_records(Offset(log.end - 10))
 
-    assert open_descriptors() <= before + 4
+    assert open_descriptors(tmp_path) <= before + 4
 
 
 KILLED = textwrap.dedent(
