@@ -31,6 +31,7 @@ For commands and Spark, which need less and want it fast:
     groups      what consumer groups have read, and their lag in records and in seconds
     transactions   what is open at coordinators and in partitions, and ending it
     load        load on a broker, for measurements
+    coordinator   which broker coordinates a group or a transactional id
     connection  one socket and our own codec, for measurements and for Spark's readers
 
 Nothing here is special to Penstock: every function works against any Kafka broker, which is

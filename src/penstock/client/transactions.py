@@ -9,18 +9,24 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from penstock.client.connection import BrokerConnection, connect
+from penstock.client.coordinator import (
+    COORDINATOR_CHANGES,
+    PAUSE_SECONDS,
+    TRANSACTION,
+    Deadline,
+    coordinator,
+    expect,
+)
 from penstock.client.endpoint import ClientError, Endpoint
-from penstock.core.model import SECOND
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersRequestTopic,
 )
 from penstock.core.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from penstock.core.protocol.messages.find_coordinator import FindCoordinatorRequest
 from penstock.core.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.core.protocol.messages.list_transactions import ListTransactionsRequest
 from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -31,18 +37,11 @@ from penstock.core.protocol.messages.write_txn_markers import (
 )
 from penstock.runtime.loop import MachineClock
 
-TRANSACTION = 1
-BATCHES_SINCE = 4
 NOT_OPEN = -1
 # Ending an open transaction takes its markers; the coordinator says CONCURRENT_TRANSACTIONS meanwhile.
-PATIENCE_SECONDS, PAUSE_SECONDS = 30, 0.1
+PATIENCE_SECONDS = 30
 FENCE_TIMEOUT_MS = 60_000
-RETRIABLE = (
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-)
+RETRIABLE = COORDINATOR_CHANGES | {ErrorCode.CONCURRENT_TRANSACTIONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +89,6 @@ class _Broker(NamedTuple):
     port: int
 
 
-class _Deadline:
-    """The end of patience with a coordinator."""
-
-    def __init__(self) -> None:
-        self._clock = MachineClock()
-        self._at = self._clock.now() + PATIENCE_SECONDS * SECOND
-
-    def is_over(self) -> bool:
-        return self._clock.now() > self._at
-
-
 class TransactionAdmin:
     """The transactions of one cluster."""
 
@@ -123,7 +111,7 @@ class TransactionAdmin:
                     duration_filter=duration_ms,
                 )
             )
-            _expect(f"broker {broker.node_id}", answer.error_code)
+            expect(f"broker {broker.node_id}", answer.error_code)
             if answer.unknown_state_filters:
                 raise ClientError(f"there is no state {', '.join(answer.unknown_state_filters)}")
             found += [
@@ -139,7 +127,7 @@ class TransactionAdmin:
         with self._coordinator(transactional_id) as (node_id, connection):
             answer = connection.ask(DescribeTransactionsRequest(transactional_ids=(transactional_id,)))
         (row,) = answer.transaction_states
-        _expect(f"transactional id {transactional_id}", row.error_code)
+        expect(f"transactional id {transactional_id}", row.error_code)
         is_open = row.transaction_state in ("Ongoing", "PrepareCommit", "PrepareAbort")
         started_ms = row.transaction_start_time_ms if is_open else None
         return TransactionDetail(
@@ -157,7 +145,7 @@ class TransactionAdmin:
     def abort(self, transactional_id: str) -> None:
         """Fence the producer of an id, which aborts the transaction that it has open."""
         self.describe(transactional_id)
-        deadline = _Deadline()
+        deadline = Deadline(PATIENCE_SECONDS)
         while True:
             with self._coordinator(transactional_id) as (_, connection):
                 answer = connection.ask(
@@ -166,7 +154,7 @@ class TransactionAdmin:
                     )
                 )
             if answer.error_code not in RETRIABLE or deadline.is_over():
-                _expect(f"transactional id {transactional_id}", answer.error_code)
+                expect(f"transactional id {transactional_id}", answer.error_code)
                 return
             time.sleep(PAUSE_SECONDS)
 
@@ -231,7 +219,7 @@ class TransactionAdmin:
             MetadataRequest(topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=False)
         )
         (row,) = answer.topics
-        _expect(f"topic {topic}", row.error_code)
+        expect(f"topic {topic}", row.error_code)
         return [part.partition_index for part in row.partitions if part.leader_id == leader.node_id]
 
     def _brokers(self) -> Iterator[tuple["_Broker", BrokerConnection]]:
@@ -243,25 +231,11 @@ class TransactionAdmin:
             with contextlib.closing(BrokerConnection((row.host, row.port))) as connection:
                 yield broker, connection
 
-    @contextlib.contextmanager
-    def _coordinator(self, transactional_id: str) -> Iterator[tuple[int, BrokerConnection]]:
-        deadline = _Deadline()
-        with contextlib.closing(connect(self._endpoint)) as connection:
-            has_rows = connection.version(FindCoordinatorRequest) >= BATCHES_SINCE
-            request = (
-                FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=(transactional_id,))
-                if has_rows
-                else FindCoordinatorRequest(key_type=TRANSACTION, key=transactional_id)
-            )
-            while True:
-                answer = connection.ask(request)
-                found: Any = answer.coordinators[0] if has_rows else answer
-                if found.error_code not in RETRIABLE or deadline.is_over():
-                    break
-                time.sleep(PAUSE_SECONDS)
-        _expect(f"transactional id {transactional_id}", found.error_code)
-        with contextlib.closing(BrokerConnection((found.host, found.port))) as connection:
-            yield found.node_id, connection
+    def _coordinator(
+        self, transactional_id: str
+    ) -> contextlib.AbstractContextManager[tuple[int, BrokerConnection]]:
+        what = f"transactional id {transactional_id}"
+        return coordinator(self._endpoint, TRANSACTION, transactional_id, what, Deadline(PATIENCE_SECONDS))
 
 
 def _all_topics(connection: BrokerConnection) -> list[str]:
@@ -281,13 +255,8 @@ def _write_abort(connection: BrokerConnection, one: OpenTransaction) -> None:
     for row in answer.markers:
         for topic in row.topics:
             for part in topic.partitions:
-                _expect(f"{one.topic}/{one.partition}", part.error_code)
+                expect(f"{one.topic}/{one.partition}", part.error_code)
 
 
 def _now_ms() -> int:
     return MachineClock().wall()
-
-
-def _expect(what: str, code: int) -> None:
-    if code != ErrorCode.NONE:
-        raise ClientError(f"{what}: {ErrorCode(code).name.lower().replace('_', ' ')}")

@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from penstock.client import Disconnected
-from penstock.client.connection import BrokerConnection
+from penstock.client.connection import BrokerConnection, api_of
+from penstock.client.coordinator import COORDINATOR_CHANGES, TRANSACTION, error_name, find_coordinator
 from penstock.core.model import MILLISECOND
-from penstock.core.protocol import APIS, ErrorCode
+from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.batch_commit import (
     BatchCommitRequest,
     BatchCommitRequestTransaction,
     BatchCommitResponse,
 )
-from penstock.core.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.core.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.runtime.loop import MachineClock
 from penstock.spark.errors import PipelineError
@@ -27,12 +27,8 @@ from penstock.spark.kafka_options import kafka_endpoint
 PATIENCE_MS = 120_000
 ABORT_PATIENCE_MS = 10_000
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 1.0
-_TRANSACTION = 1
-_PASSING = frozenset({
+_PASSING = COORDINATOR_CHANGES | frozenset({
     ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_COORDINATOR,
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -67,7 +63,7 @@ class BatchCommitter:
     def is_offered(self) -> bool:
         """Whether the broker announces batch commit."""
         return self._patiently(
-            lambda connection: _api(BatchCommitRequest) in connection.versions, self._patience_ms
+            lambda connection: api_of(BatchCommitRequest).key in connection.versions, self._patience_ms
         )
 
     def commit(self, sink: str, batch: str, transactions: Sequence[OpenTransaction]) -> bool:
@@ -81,7 +77,7 @@ class BatchCommitter:
         def ask(connection: BrokerConnection) -> bool:
             answer: BatchCommitResponse = connection.ask(request)
             if answer.error_code != ErrorCode.NONE:
-                why = f"{_name(answer.error_code)}: {answer.error_message or 'no reason was given'}"
+                why = f"{error_name(answer.error_code)}: {answer.error_message or 'no reason was given'}"
                 if answer.error_code in _PASSING:
                     raise _NotNow(why)
                 raise PipelineError(
@@ -121,12 +117,9 @@ class BatchCommitter:
 
 
 def _begin_anew(connection: BrokerConnection, transaction: OpenTransaction) -> None:
-    found: FindCoordinatorResponse = connection.ask(
-        FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=(transaction.transactional_id,))
-    )
-    (where,) = found.coordinators
+    where = find_coordinator(connection, TRANSACTION, transaction.transactional_id)
     if where.error_code != ErrorCode.NONE:
-        raise _NotNow(_name(where.error_code))
+        raise _NotNow(error_name(where.error_code))
     coordinator = BrokerConnection((where.host, where.port))
     try:
         answer: InitProducerIdResponse = coordinator.ask(
@@ -141,12 +134,4 @@ def _begin_anew(connection: BrokerConnection, transaction: OpenTransaction) -> N
         coordinator.close()
     # Anything else: somebody newer has begun with this id, and ended the transaction by that.
     if answer.error_code in _PASSING:
-        raise _NotNow(_name(answer.error_code))
-
-
-def _api(request: type[BatchCommitRequest]) -> int:
-    return next(key for key, one in APIS.items() if one.request is request)
-
-
-def _name(code: int) -> str:
-    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"error {code}"
+        raise _NotNow(error_name(answer.error_code))
