@@ -29,6 +29,7 @@ For commands and Spark, which need less and want it fast:
     producer    records to a topic: lines, or whole columns, each confirmed
     consumer    records from a topic, alone, in a group, or from one partition
     groups      what consumer groups have read, and their lag in records and in seconds
+    group_offsets   a group's committed offsets, read and written from outside
     transactions   what is open at coordinators and in partitions, and ending it
     load        load on a broker, for measurements
     coordinator   which broker coordinates a group or a transactional id
@@ -77,7 +78,8 @@ from penstock.client.errors import (
     RequestFailed,
     TransactionAborted,
 )
-from penstock.client.groups import GroupAdmin, GroupDetail, GroupOffsetWriter, GroupSummary, PartitionLag
+from penstock.client.group_offsets import GroupOffsetWriter
+from penstock.client.groups import GroupAdmin, GroupDetail, GroupSummary, PartitionLag
 from penstock.client.message import Delivery, Message, RawMessage, TopicPartition
 from penstock.client.offset_store import FileOffsets, OffsetConflict, OffsetStore, SqlOffsets
 from penstock.client.producer import (

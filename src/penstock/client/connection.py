@@ -200,8 +200,14 @@ def api_of(request: type[Message]) -> Api:
 
 
 def connect(endpoint: Endpoint) -> BrokerConnection:
-    """A connection to the first bootstrap address."""
-    return BrokerConnection(endpoint.addresses()[0])
+    """A connection to the first of the bootstrap addresses where a broker responds."""
+    *others, last = endpoint.addresses()
+    for address in others:
+        try:
+            return BrokerConnection(address)
+        except Disconnected:
+            continue
+    return BrokerConnection(last)
 
 
 def _reason(error: OSError) -> str:

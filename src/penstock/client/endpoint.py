@@ -91,9 +91,17 @@ class Endpoint:
             **self.options,
         }
 
+    @property
+    def is_plaintext(self) -> bool:
+        """Whether a plain socket may be used too, beside librdkafka."""
+        return self.options.get("security.protocol", "plaintext").strip().lower() == "plaintext"
+
     def addresses(self) -> list[tuple[str, int]]:
-        """The bootstrap addresses, taken apart."""
-        return [_address(part.strip()) for part in self.bootstrap.split(",") if part.strip()]
+        """The bootstrap addresses, taken apart; there is at least one."""
+        found = [_address(part.strip()) for part in self.bootstrap.split(",") if part.strip()]
+        if not found:
+            raise InvalidAddress(f"no host:port in {self.bootstrap!r}")
+        return found
 
 
 def quiet() -> logging.Logger:
@@ -138,8 +146,6 @@ def reach(endpoint: Endpoint) -> Any:
 def check_reachable(endpoint: Endpoint) -> None:
     """Find out at once that nobody listens; librdkafka would try again until its time is up."""
     addresses = endpoint.addresses()
-    if not addresses:
-        raise InvalidAddress(f"no host:port in {endpoint.bootstrap!r}")
     failure: OSError | None = None
     for address in addresses:
         try:

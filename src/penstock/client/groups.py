@@ -15,12 +15,11 @@ from penstock.client.endpoint import (
     reach,
     reason,
 )
+from penstock.client.group_offsets import committed_offsets
 from penstock.core.model import SECOND
 from penstock.runtime.loop import MachineClock
 
 TURN_SECONDS = 0.1
-# A response ends no poll, since it is no record.
-COMMIT_TURN_SECONDS = 0.01
 PATIENCE_SECONDS = 5
 
 
@@ -192,6 +191,9 @@ class GroupAdmin:
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """The group's committed offset in each partition where it has one."""
+        if self._endpoint.is_plaintext:
+            return committed_offsets(self._endpoint, group)
+        # Our own connection speaks plain text alone.
         from confluent_kafka import ConsumerGroupTopicPartitions
 
         asked = ConsumerGroupTopicPartitions(group)
@@ -262,60 +264,6 @@ class GroupAdmin:
             member = holders[one].member_id if one in holders else None
             lags.append(PartitionLag(*one, offset, end, lag, seconds, member))
         return tuple(lags)
-
-
-class GroupOffsetWriter:
-    """Commits offsets for a group without members, over and over.
-
-    As a consumer that never joins: librdkafka's admin client aborts the process when a request for a
-    coordinator that is away has timed out and the coordinator comes back (librdkafka, issue 3663).
-    """
-
-    def __init__(self, endpoint: Endpoint, group: str, patience_seconds: float = REQUEST_SECONDS) -> None:
-        from confluent_kafka import Consumer
-
-        self._group = group
-        self._patience_seconds = patience_seconds
-        self._committed: list[tuple[Any, list[Any]]] = []
-        ours = {"group.id": group, "enable.auto.commit": False, "on_commit": self._note}
-        self._consumer: Any = opened(Consumer, endpoint.settings() | ours)
-
-    def commit(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commit, and wait for it; ClientError if the group has members, or no coordinator for some time.
-
-        What could not be committed in time may be so later, unless something newer comes before.
-        """
-        from confluent_kafka import KafkaException, TopicPartition
-
-        self._committed.clear()
-        clock = MachineClock()
-        deadline = clock.now() + int(self._patience_seconds * SECOND)
-        asked = [TopicPartition(*one, offset) for one, offset in offsets.items()]
-        try:
-            # Not the call that waits: without a coordinator it does so for the best part of a minute.
-            self._consumer.commit(offsets=asked, asynchronous=True)
-        except KafkaException as error:
-            raise client_error(f"group {self._group}", error) from None
-        while not self._is_committed(offsets):
-            if clock.now() >= deadline:
-                raise ClientError(f"group {self._group}: no coordinator in {self._patience_seconds:g} s")
-            self._consumer.poll(COMMIT_TURN_SECONDS)
-
-    def close(self) -> None:
-        self._consumer.close()
-
-    def _note(self, error: Any, partitions: list[Any]) -> None:
-        self._committed.append((error, partitions))
-
-    def _is_committed(self, offsets: Mapping[tuple[str, int], int]) -> bool:
-        """Whether there is a response to this request; one to an older request has other offsets."""
-        for error, partitions in self._committed:
-            if {(one.topic, one.partition): one.offset for one in partitions} != offsets:
-                continue
-            if failed := error or next((one.error for one in partitions if one.error is not None), None):
-                raise client_error(f"group {self._group}", failed)
-            return True
-        return False
 
 
 def _word(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Offsets that are committed for a group from outside of it, also while brokers come and go."""
+"""Offsets that are committed and read for a group from outside of it, also while brokers come and go."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.client import ClientError, Endpoint, GroupAdmin, GroupOffsetWriter, TopicAdmin
+from penstock.client.group_offsets import committed_offsets
 from tests.support.clusters import until
 from tests.support.nodes import NodeProcess
 
@@ -41,6 +42,22 @@ def test_offsets_are_committed_again_after_a_commit_that_found_no_coordinator(ow
 
     assert GroupAdmin(endpoint).committed(GROUP) == {(TOPIC, 0): 3, (TOPIC, 1): 1}
     writer.close()
+
+
+def test_offsets_are_read_again_after_a_read_that_found_no_coordinator(own_node: NodeProcess) -> None:
+    # Nobody listens at the first address.
+    endpoint = Endpoint(f"127.0.0.1:1,{own_node.kafka}")
+    TopicAdmin(endpoint).create(TOPIC, 2, 1, {})
+    groups = GroupAdmin(endpoint)
+
+    assert groups.committed(GROUP) == {}
+    groups.reset(GROUP, {(TOPIC, 0): 2, (TOPIC, 1): 1})
+    own_node.kill()
+    with pytest.raises(ClientError, match=rf"group {GROUP}: no coordinator in 0.5 s \(no broker at "):
+        committed_offsets(endpoint, GROUP, patience_seconds=0.5)
+    own_node.start()
+
+    assert groups.committed(GROUP) == {(TOPIC, 0): 2, (TOPIC, 1): 1}
 
 
 def test_a_partition_that_is_not_there_is_named(own_node: NodeProcess) -> None:
