@@ -15,9 +15,10 @@ Transactional ids of the form `<sink>#<task>` are coordinated where `<sink>` is,
 has all transactions of a sink.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import field, replace
 from functools import partial
+from itertools import chain
 from typing import Protocol
 
 from penstock.broker.coordinator import transaction_records
@@ -218,18 +219,18 @@ class TransactionService:
                 done(ApiError(ErrorKind.INVALID_REGULAR_EXPRESSION, str(error)))
                 return
 
-        def gathered(rows: list[TransactionStored] | ApiError) -> None:
-            if isinstance(rows, ApiError):
-                done(rows)
+        def gathered(listed: list[tuple[TransactionStored, ...]] | ApiError) -> None:
+            if isinstance(listed, ApiError):
+                done(listed)
             else:
-                finish(rows)
+                finish(listed)
 
         self._gather(partial(_listing, states, producer_ids, duration_ms_min), gathered)
 
     def _gather(
         self,
         command: Callable[[Callable[[Reply], None]], ListTransactions],
-        gathered: Callable[[list[TransactionStored] | ApiError], None],
+        gathered: Callable[[list[tuple[TransactionStored, ...]] | ApiError], None],
     ) -> None:
         """Ask every coordinator, each in a turn of the loop of its own: it looks at all its ids."""
         coordinators = list(self._coordinators)
@@ -241,7 +242,7 @@ class TransactionService:
                 listing.refuse(reply)
             else:
                 assert isinstance(reply, ListedTransactions)
-                listing.add(reply.transactions)
+                listing.add((reply.transactions,))
 
         def ask_next() -> None:
             coordinator = next(unasked, None)
@@ -256,31 +257,32 @@ class TransactionService:
     def _keep_matching(
         self,
         pattern: TopicPattern,
-        finish: Callable[[list[TransactionStored]], None],
-        found: list[TransactionStored],
+        finish: Callable[[list[tuple[TransactionStored, ...]]], None],
+        listed: list[tuple[TransactionStored, ...]],
     ) -> None:
-        """Compare the ids with the pattern, a part of them in each turn of the loop."""
-        by_id = {transaction.transactional_id: transaction for transaction in found}
-        steps = pattern.search(list(by_id))
+        """Compare the ids with the pattern, in each turn of the loop some of one coordinator."""
+        steps = _matching(pattern, listed)
 
         def go_on() -> None:
             try:
                 next(steps)
             except StopIteration as end:
-                finish([by_id[transactional_id] for transactional_id in end.value])
+                finish(end.value)
             else:
                 self._timers.soon(go_on)
 
         go_on()
 
     def _finish_listing(
-        self, done: Callable[[ListedTransactions | ApiError], None], found: list[TransactionStored]
+        self,
+        done: Callable[[ListedTransactions | ApiError], None],
+        listed: list[tuple[TransactionStored, ...]],
     ) -> None:
-        if len(found) > LISTED_MAX:
+        if sum(map(len, listed)) > LISTED_MAX:
             done(TOO_MANY)
         else:
-            listed = ListedTransactions(tuple(sorted(found, key=_id)))
-            self._timers.soon(partial(done, listed))
+            found = ListedTransactions(tuple(sorted(chain.from_iterable(listed), key=_id)))
+            self._timers.soon(partial(done, found))
 
     def locate(self, transactional_id: str, done: Callable[[NodeId | ApiError], None]) -> None:
         """Find the node that coordinates the id; the transaction topic is created on the first call."""
@@ -423,6 +425,19 @@ def _listing(
     return ListTransactions(
         on_reply=on_reply, states=states, producer_ids=producer_ids, duration_ms_min=duration_ms_min
     )
+
+
+def _matching(
+    pattern: TopicPattern, listed: list[tuple[TransactionStored, ...]]
+) -> Generator[None, None, list[tuple[TransactionStored, ...]]]:
+    """Those of each coordinator whose id matches; pauses after each, and within."""
+    kept = []
+    for transactions in listed:
+        by_id = {transaction.transactional_id: transaction for transaction in transactions}
+        names = yield from pattern.search(list(by_id))
+        kept.append(tuple(by_id[name] for name in names))
+        yield
+    return kept
 
 
 def _id(transaction: TransactionStored) -> str:

@@ -1,7 +1,7 @@
 """Transactions on the log of their coordinator: when markers are sent, and what a successor goes on with."""
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from penstock.broker.coordinator.transactions import (
 from penstock.broker.lease import FOREVER
 from penstock.broker.producer_ids import OnProducerId
 from penstock.broker.transactions.markers import TransactionMarker
+from penstock.core.groups.topic_patterns import PatternSteps, TopicPattern
 from penstock.core.metadata import TRANSACTIONS_TOPIC, FeatureLevelSet, replay
 from penstock.core.metadata.levels import METADATA_VERSION, TRANSACTIONS_LEVEL
 from penstock.core.model import ApiError, ErrorKind, Instant, NodeId, ProducerId, TopicId, TopicPartition
@@ -377,6 +378,29 @@ def test_coordinators_are_asked_for_their_ids_in_turns_of_their_own() -> None:
     assert asked == [0]
     bench.settle()
     assert asked == [0, 1, 2]
+
+
+def test_ids_are_compared_with_a_pattern_one_coordinator_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[list[str]] = []
+
+    class NotingPattern(TopicPattern):
+        def search(self, names: Sequence[str]) -> PatternSteps:
+            searched.append(list(names))
+            return super().search(names)
+
+    monkeypatch.setattr(transactions, "TopicPattern", NotingPattern)
+    bench = TransactionsBench().start(partitions=2)
+    for transactional_id in ("a", "b", "c", "d"):
+        bench.begin(transactional_id)
+    found: list[ListedTransactions | ApiError] = []
+
+    bench.transactions.list_transactions((), (), -1, "a|b|d", found.append)
+    bench.settle()
+
+    (listing,) = found
+    assert isinstance(listing, ListedTransactions)
+    assert [each.transactional_id for each in listing.transactions] == ["a", "b", "d"]
+    assert sorted(searched) == [["a", "c"], ["b", "d"]]
 
 
 def test_an_id_of_unreasonable_length_is_refused(bench: TransactionsBench) -> None:
