@@ -12,7 +12,6 @@ from penstock.core.raft import (
     Event,
     Index,
     MessageReceived,
-    PersistDoubt,
     PersistHardState,
     Raft,
     ReadIndex,
@@ -204,15 +203,15 @@ class IsNeverInDoubt(Raft):
     """Votes with a log that may lack what it acknowledged, as if it were whole."""
 
     def step(self, event: Event, now: Instant) -> list[Effect]:
-        self._state.doubt = None
+        self._state.hard_state = self._state.hard_state._replace(doubt=None)
         return super().step(event, now)
 
 
 class DoubtsUntilTheNextCommit(RaftState):
     def settle_doubt(self) -> None:
         if self.doubt is not None and self.term >= self.doubt and self.log.term_at(self.commit) == self.term:
-            self.doubt = None
-            self.effects.append(PersistDoubt(None))
+            self.hard_state = self.hard_state._replace(doubt=None)
+            self.effects.append(PersistHardState(self.hard_state))
 
 
 class TrustsTheLeaderOfTheDoubtfulTerm(Raft):

@@ -22,7 +22,6 @@ from penstock.core.raft import (
     InstallSnapshot,
     Member,
     MessageReceived,
-    PersistDoubt,
     PersistHardState,
     ProposalAccepted,
     Propose,
@@ -233,8 +232,6 @@ class Host:
         match effect:
             case PersistHardState(ballot):
                 store.ballot = ballot
-            case PersistDoubt(term):
-                store.doubt = term
             case TruncateLog(start):
                 store.truncate(start)
             case StoreEntries(entries, write):

@@ -26,7 +26,6 @@ class MemoryStore:
     def __init__(self, configuration: Configuration | None = None) -> None:
         # None: it was lost.
         self.ballot: HardState | None = BLANK_BALLOT
-        self.doubt: Term | None = None
         self.snapshot = bootstrap_snapshot() if configuration is None else bootstrap_snapshot(configuration)
         self.state: State = ()  # what the snapshot holds
         self.first = Index(1)
@@ -98,7 +97,7 @@ class MemoryStore:
         del self._durable[len(self._durable) - min(count, self._behind_snapshot()) :]
         self._entries = list(self._durable)
         if self.ballot is not None:
-            self.doubt = self.ballot.term
+            self.ballot = self.ballot._replace(doubt=self.ballot.term)
 
     def _behind_snapshot(self) -> int:
         return sum(entry.index > self.snapshot.index for entry in self._durable)
@@ -113,7 +112,7 @@ class MemoryStore:
             for entry in self._entries
             if isinstance(entry.content, Configuration)
         )
-        return RecoveredState(self.ballot, tuple(found), self.doubt)
+        return RecoveredState(self.ballot, tuple(found))
 
 
 def _cut(entries: list[Entry], start: Index) -> None:

@@ -11,7 +11,6 @@ from penstock.core.raft import (
     FollowLeader,
     InstallSnapshot,
     Member,
-    PersistDoubt,
     PersistHardState,
     ProposalAccepted,
     ReadIndex,
@@ -105,7 +104,8 @@ def show_rest(message: RaftMessage) -> str:
 def show_effect(effect: Effect) -> str:
     match effect:
         case PersistHardState(ballot):
-            return f"persist ballot: term {ballot.term}, voted for {show_member(ballot.voted_for)}"
+            doubt = "" if ballot.doubt is None else f", in doubt as of term {ballot.doubt}"
+            return f"persist ballot: term {ballot.term}, voted for {show_member(ballot.voted_for)}{doubt}"
         case TruncateLog(start):
             return f"truncate from {start}"
         case StoreEntries(entries, write):
@@ -143,8 +143,6 @@ def show_news(effect: Effect) -> str:
 
 def show_doubt(effect: Effect) -> str:
     match effect:
-        case PersistDoubt(term):
-            return "persist that there is no doubt" if term is None else f"persist doubt as of term {term}"
         case ReportBlockedElection(doubtful, missing):
             who, others = " ".join(map(show_member, doubtful)), " ".join(map(show_member, missing))
             return f"no election: {who} in doubt, {others} missing"

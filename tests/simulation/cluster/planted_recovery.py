@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.cluster import raft_host, raft_recovery
+from penstock.broker.cluster import raft_host, raft_recovery, raft_storage
 from penstock.broker.coordinator import Coordinator
 from penstock.broker.partitions import FollowerPartition
 from penstock.broker.partitions.replica_repair import ReplicaRepair
@@ -17,7 +17,7 @@ from penstock.core.groups import classic_protocol
 from penstock.core.groups.classic_group import ClassicGroup
 from penstock.core.metadata import elections
 from penstock.core.model import Offset
-from penstock.core.raft import PersistDoubt, Raft
+from penstock.core.raft import PersistHardState, Raft
 from penstock.core.raft.state import RaftState
 from penstock.core.records.batch import read_header
 from penstock.core.replica import IsrTracker
@@ -56,14 +56,18 @@ def nobody_waits_for_replicas_that_may_be_whole(patch: Patch) -> None:
 
 def doubts_are_not_stored(patch: Patch) -> None:
     for module in (raft_recovery, raft_host):
-        patch.setattr(module, "write_doubt", lambda *_: None)
+        patch.setattr(
+            module,
+            "write_hard_state",
+            lambda disk, ballot: raft_storage.write_hard_state(disk, ballot._replace(doubt=None)),
+        )
 
 
 class DoubtsUntilItHearsOfAnybody(RaftState):
     def settle_doubt(self) -> None:
         if self.doubt is not None:
-            self.doubt = None
-            self.effects.append(PersistDoubt(None))
+            self.hard_state = self.hard_state._replace(doubt=None)
+            self.effects.append(PersistHardState(self.hard_state))
 
 
 class EndsItsDoubtAtOnce(Raft):

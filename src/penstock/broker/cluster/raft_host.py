@@ -41,7 +41,6 @@ from penstock.broker.cluster.raft_snapshots import SnapshotManager
 from penstock.broker.cluster.raft_storage import (
     MetadataSnapshot,
     check_hard_state,
-    write_doubt,
     write_hard_state,
 )
 from penstock.core.metadata import Fact
@@ -70,12 +69,12 @@ from penstock.core.raft import (
     EntriesPersisted,
     Event,
     FollowLeader,
+    HardState,
     Index,
     InstallSnapshot,
     LeaderGone,
     Member,
     MessageReceived,
-    PersistDoubt,
     PersistHardState,
     ProposalAccepted,
     Propose,
@@ -232,6 +231,7 @@ class RaftHost:
         self.log_repair = RaftLogRepair(runtime, place.side_disk, found.store)
         self._side_disk = place.side_disk
         self.raft = self._build(found.recovered)
+        self._is_doubtful = self.raft.is_doubtful
 
     def _build(self, recovered: RecoveredState) -> Raft:
         setup, now = self._setup, self._runtime.clock.now()
@@ -301,9 +301,9 @@ class RaftHost:
         life = self._incarnation
         match effect:
             case PersistHardState(ballot):
-                write_hard_state(self._disk, ballot)
-            case PersistDoubt() | ReportBlockedElection():
-                self._handle_doubt(effect)
+                self._persist(ballot)
+            case ReportBlockedElection():
+                self._report_blocked(effect)
             case TruncateLog(start):
                 self.store.truncate(start)
             case StoreEntries(entries, write):
@@ -316,13 +316,14 @@ class RaftHost:
             case _:
                 self._noting.note(effect)
 
-    def _handle_doubt(self, effect: PersistDoubt | ReportBlockedElection) -> None:
+    def _persist(self, ballot: HardState) -> None:
+        write_hard_state(self._disk, ballot)
+        if self._is_doubtful and ballot.doubt is None:
+            events.info("quorum.doubt_over", term=self.raft.term, commit=self.raft.commit)
+        self._is_doubtful = ballot.doubt is not None
+
+    def _report_blocked(self, effect: ReportBlockedElection) -> None:
         now = self._runtime.clock.now()
-        if isinstance(effect, PersistDoubt):
-            write_doubt(self._disk, effect.term)
-            if effect.term is None:
-                events.info("quorum.doubt_over", term=self.raft.term, commit=self.raft.commit)
-            return
         if now < self._blocked_until:
             return
         self._blocked_until = Instant(now + BLOCKED_REMINDER_NS)

@@ -18,15 +18,15 @@ from uuid import UUID
 
 from penstock.broker.cluster.quorum import MetadataLost, QuorumOptions, QuorumStore
 from penstock.broker.cluster.raft_storage import (
+    ACCEPT_LOSS,
     DIRECTORY,
     EntriesMissing,
     MetadataSnapshot,
     RaftStorage,
+    adopt_doubt_file,
     encode_snapshot,
     load_newest,
-    read_doubt,
     read_hard_state,
-    write_doubt,
     write_hard_state,
     write_snapshot,
 )
@@ -38,7 +38,6 @@ from penstock.core.raft import (
     HardState,
     Index,
     RecoveredState,
-    Term,
     bootstrap_snapshot,
 )
 from penstock.observability import log as events
@@ -139,9 +138,7 @@ def _load(disk: Disk, log: PartitionLog, snapshot: MetadataSnapshot) -> RaftStor
 
 def recover_state(disk: Disk, store: RaftStorage) -> RecoveredState:
     """Hard state, configurations and doubt of this member. Blocks."""
-    hard_state = _recover_hard_state(disk)
-    term = store.term_at(store.last) or Term(0) if hard_state is None else hard_state.term
-    return RecoveredState(hard_state, store.configurations(), read_doubt(disk, term))
+    return RecoveredState(_recover_hard_state(disk), store.configurations())
 
 
 def _recover_hard_state(disk: Disk) -> HardState | None:
@@ -152,6 +149,16 @@ def _recover_hard_state(disk: Disk) -> HardState | None:
         hard_state, reason = None, str(damage)
     if hard_state is None:
         events.error("quorum.hard_state_lost", reason=reason)
+        return None
+    hard_state = adopt_doubt_file(disk, hard_state)
+    if disk.exists(ACCEPT_LOSS):
+        if hard_state.doubt is not None:
+            events.warning("quorum.loss_accepted", term=hard_state.doubt)
+            hard_state = hard_state._replace(doubt=None)
+            write_hard_state(disk, hard_state)
+        # Once only: the next loss is to be accepted for itself.
+        disk.remove(ACCEPT_LOSS)
+        disk.sync_directory(DIRECTORY)
     return hard_state
 
 
@@ -164,7 +171,7 @@ def _note_loss(disk: Disk, end: Offset, reason: str) -> bool:
         hard_state = None
     if hard_state is not None:
         # Without one the doubt begins when a term is found; until then its absence says enough.
-        write_doubt(disk, hard_state.term)
+        write_hard_state(disk, hard_state._replace(doubt=hard_state.term))
     return hard_state is not None
 
 

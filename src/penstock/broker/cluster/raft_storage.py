@@ -13,10 +13,13 @@ A snapshot is one file:
 inside the frame that every small file has. Entry 0 stands for the bootstrap of the quorum. Two
 snapshots are kept: if the newer one is damaged, the older one and the log behind it are used.
 
-The hard state (term and vote) is synced before a vote is sent.
+The hard state (term, vote and doubt) is synced before a vote is sent.
 
-    meta/raft/ballot      term and vote
-    meta/raft/doubt       exists while the log may lack what was acknowledged: the last term of that
+    meta/raft/ballot      "7 2 0c9c…"      term 7, a vote for node 2 with its directory
+                          "7 2 0c9c… 6"    the same, and the log may lack what was acknowledged up to term 6
+
+One file, not two: a ballot that is gone is missed, a file that says only that something is wrong
+would not be.
 """
 
 import struct
@@ -73,7 +76,10 @@ KEPT = 2
 _HEAD = struct.Struct("<qqI")
 _NAME = "ballot"
 _NOBODY = "-"
+# Where versions before the ballot had a fourth field stored the doubt.
 _DOUBT = "doubt"
+# Made by an operator who gives up what the log of a stopped node has lost.
+ACCEPT_LOSS = f"{DIRECTORY}/accept-loss"
 
 
 class RaftStorage:
@@ -306,9 +312,12 @@ def read_hard_state(disk: Disk) -> HardState | None:
         text = read_record(disk, DIRECTORY, _NAME)
         if text is None:
             return None
-        term, node, directory = text.split(" ")
+        term, node, directory, *doubt = text.split(" ")
         voted_for = None if node == _NOBODY else Member(NodeId(int(node)), UUID(directory))
-        return HardState(Term(int(term)), voted_for)
+        if not doubt:
+            return HardState(Term(int(term)), voted_for)
+        (last_term,) = doubt
+        return HardState(Term(int(term)), voted_for, Term(int(last_term)))
     except (RecordFileDamaged, ValueError) as broken:
         # A guess could be a second vote in the same term.
         raise CorruptionError(f"{DIRECTORY}/{_NAME} cannot be read: {broken}") from None
@@ -321,26 +330,24 @@ def check_hard_state(disk: Disk) -> None:
 
 
 def write_hard_state(disk: Disk, ballot: HardState) -> None:
-    """Store term and vote; they survive a power cut when this returns. Blocks."""
+    """Store term, vote and doubt; they survive a power cut when this returns. Blocks."""
     member = ballot.voted_for
     vote = f"{_NOBODY} {_NOBODY}" if member is None else f"{member.node_id} {member.directory_id}"
-    write_record(disk, DIRECTORY, _NAME, f"{ballot.term} {vote}")
+    doubt = "" if ballot.doubt is None else f" {ballot.doubt}"
+    write_record(disk, DIRECTORY, _NAME, f"{ballot.term} {vote}{doubt}")
 
 
-def read_doubt(disk: Disk, term: Term) -> Term | None:
-    """As of which term the log is in doubt; `term` if that cannot be read, None if it is not. Blocks."""
+def adopt_doubt_file(disk: Disk, hard_state: HardState) -> HardState:
+    """Take over the doubt that an earlier version has stored in a file of its own. Blocks."""
     try:
         text = read_record(disk, DIRECTORY, _DOUBT)
-        return None if text is None else Term(int(text))
+        doubt = None if text is None else Term(int(text))
     except (RecordFileDamaged, ValueError):
-        return term
-
-
-def write_doubt(disk: Disk, term: Term | None) -> None:
-    """Store that the log is in doubt, or that it is not any more; durable when this returns. Blocks."""
-    path = f"{DIRECTORY}/{_DOUBT}"
-    if term is not None:
-        write_record(disk, DIRECTORY, _DOUBT, str(term))
-    elif disk.exists(path):
-        disk.remove(path)
-        disk.sync_directory(DIRECTORY)
+        doubt = hard_state.term
+    if doubt is None:
+        return hard_state
+    adopted = hard_state._replace(doubt=doubt)
+    write_hard_state(disk, adopted)
+    disk.remove(f"{DIRECTORY}/{_DOUBT}")
+    disk.sync_directory(DIRECTORY)
+    return adopted

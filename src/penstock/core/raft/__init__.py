@@ -34,7 +34,8 @@ A transfer sends the target the whole log, then `TimeoutNow`, which needs no pre
 the term it was in. It follows and acknowledges what it really has, but its votes count only if
 all voters vote alike. The doubt ends with a committed entry of a later term in its log. A member
 that lost its hard state (`TermRecovery`) asks all other voters for their terms first, and says
-nothing else until it has them; then it is in doubt as of the highest of them.
+nothing else until it has them; then it is in doubt as of the highest of them. The doubt is part of
+the hard state, because that is missed if it is gone: a member that lost its doubt is not sure again.
 
 **Replication.** Each member is probed until the logs are known to agree at one point, then
 entries are streamed with a bounded number of requests underway. A conflict carries a hint, so
@@ -79,7 +80,6 @@ from penstock.core.raft.messages import (
     InstallSnapshot,
     LeaderGone,
     MessageReceived,
-    PersistDoubt,
     PersistHardState,
     ProposalAccepted,
     Propose,
@@ -159,7 +159,6 @@ __all__ = [
     "TransferLeadership",
     "Effect",
     "PersistHardState",
-    "PersistDoubt",
     "TruncateLog",
     "StoreEntries",
     "SendMessage",

@@ -223,15 +223,6 @@ class PersistHardState(Struct, frozen=True):
     hard_state: HardState
 
 
-class PersistDoubt(Struct, frozen=True):
-    """Make it durable, before the next effect is begun, that the log is in doubt as of `term`.
-
-    None: it is not any more.
-    """
-
-    term: Term | None
-
-
 class TruncateLog(Struct, frozen=True):
     """Drop every entry from `start` on; an entry to put in its place follows."""
 
@@ -348,7 +339,6 @@ class CommandResult(Struct, frozen=True):
 
 Effect: TypeAlias = (
     PersistHardState
-    | PersistDoubt
     | TruncateLog
     | StoreEntries
     | SendMessage

@@ -178,7 +178,7 @@ def vote(state: RaftState, candidate: Member, request: VoteRequest, *, is_leased
     assert request.term == state.term
     granted = state.hard_state.voted_for in (None, candidate) and is_up_to_date(state, request)
     if granted:
-        state.set_hard_state(HardState(request.term, candidate))
+        state.set_vote(request.term, candidate)
     state.send(candidate, VoteResponse(state.term, granted, is_doubtful=is_doubtful))
     return granted
 
@@ -384,7 +384,7 @@ class Candidate(Role):
     def begin(self) -> None:
         state, log = self._state, self._state.log
         if not self._is_pre_vote:
-            state.set_hard_state(HardState(self._term, state.me))
+            state.set_vote(self._term, state.me)
         state.set_leader(None)
         request = VoteRequest(self._term, log.last, log.last_term, self._is_pre_vote, self._is_transfer)
         for voter in state.configuration.voters:
@@ -921,7 +921,7 @@ class Raft:
         match transition:
             case BecomeFollower(term, leader):
                 if term > state.term:
-                    state.set_hard_state(HardState(term, None))
+                    state.set_vote(term, None)
                 self._role = self.follower_type(state, self._receiving, leader)
             case BecomeCandidate():
                 self._role = self.candidate_type(state, transition)

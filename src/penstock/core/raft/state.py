@@ -11,7 +11,6 @@ from penstock.core.raft.messages import (
     CommitUpTo,
     Effect,
     FollowLeader,
-    PersistDoubt,
     PersistHardState,
     RaftMessage,
     SendMessage,
@@ -37,13 +36,11 @@ from penstock.core.raft.types import (
 class RecoveredState(Struct, frozen=True):
     """What a member finds on disk at a start: its hard state, and the configurations in its log, in order.
 
-    Without a hard state it has lost it; a new member has `BLANK_BALLOT`. `doubt` is the last term in
-    which it may have acknowledged entries that its log has lost since.
+    Without a hard state it has lost it; a new member has `BLANK_BALLOT`.
     """
 
     hard_state: HardState | None
     configurations: tuple[ConfigurationAt, ...] = ()
-    doubt: Term | None = None
 
 
 class RaftState:
@@ -61,10 +58,8 @@ class RaftState:
         self.options = options
         self.now = Instant(0)
         self.log = RaftLog(view)
-        self.doubt = recovered.doubt
-        # If it is lost, no term below these comes into question.
-        known = max(self.log.last_term, recovered.doubt or Term(0))
-        self.hard_state = recovered.hard_state or HardState(known, None)
+        # If it is lost, no term below that of the log comes into question.
+        self.hard_state = recovered.hard_state or HardState(self.log.last_term, None)
         self.commit = view.snapshot.index
         self.effects: list[Effect] = []
         self._draw = draw
@@ -76,6 +71,10 @@ class RaftState:
     @property
     def term(self) -> Term:
         return self.hard_state.term
+
+    @property
+    def doubt(self) -> Term | None:
+        return self.hard_state.doubt
 
     @property
     def configuration(self) -> Configuration:
@@ -124,8 +123,11 @@ class RaftState:
     def refuse(self, ticket: CommandId, kind: ErrorKind, detail: str) -> None:
         self.effects.append(CommandResult(ticket, ApiError(kind, detail)))
 
-    def set_hard_state(self, ballot: HardState) -> None:
-        """Set a new hard state; later effects are carried out only when it is durable."""
+    def set_vote(self, term: Term, voted_for: Member | None) -> None:
+        """Enter a term, or vote in it; later effects are carried out only when that is durable."""
+        self._set_hard_state(HardState(term, voted_for, self.doubt))
+
+    def _set_hard_state(self, ballot: HardState) -> None:
         assert ballot.term >= self.hard_state.term
         if ballot == self.hard_state:
             return
@@ -136,9 +138,7 @@ class RaftState:
     def doubt_until_after(self, term: Term) -> None:
         """Doubt the log as of this term; votes in it, and in all before it, count as given."""
         assert self.doubt is None or self.doubt <= term
-        self.doubt = term
-        self.effects.append(PersistDoubt(term))
-        self.set_hard_state(HardState(term, self.me))
+        self._set_hard_state(HardState(term, self.me, doubt=term))
 
     def settle_doubt(self) -> None:
         """End the doubt once the log holds, durably, a committed entry of a later term.
@@ -150,8 +150,8 @@ class RaftState:
         if self.doubt is None or self.term <= self.doubt or self.log.persisted < self.commit:
             return
         if self.log.term_at(self.commit) == self.term:
-            self.doubt = None
-            self.effects.append(PersistDoubt(None))
+            self.hard_state = self.hard_state._replace(doubt=None)
+            self.effects.append(PersistHardState(self.hard_state))
 
     def _withdraw_hard_state(self) -> None:
         """Drop the first of two hard states in one step, unless something was sent that depends on it."""

@@ -30,10 +30,14 @@ class Member(NamedTuple):
 
 
 class HardState(NamedTuple):
-    """The latest term this member knows, and for whom it voted in it."""
+    """The latest term this member knows, for whom it voted in it, and whether its log is in doubt.
+
+    `doubt` is the last term in which it may have acknowledged entries that its log has lost since.
+    """
 
     term: Term
     voted_for: Member | None
+    doubt: Term | None = None
 
 
 BLANK_BALLOT = HardState(Term(0), None)

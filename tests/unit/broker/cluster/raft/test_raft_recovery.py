@@ -11,7 +11,6 @@ from penstock.broker.cluster.raft_storage import (
     encode_snapshot,
     load_newest,
     read_hard_state,
-    write_doubt,
     write_hard_state,
     write_snapshot,
 )
@@ -30,6 +29,7 @@ from penstock.core.raft import (
     Term,
 )
 from penstock.storage.commit import GroupCommit, SyncableFile
+from penstock.storage.data_directory import write_record
 from penstock.storage.disk import CrashableDisk
 from penstock.storage.journal import CommitJournal, JournalOptions, JournalPlace
 from penstock.storage.log import PartitionLog
@@ -184,7 +184,9 @@ def test_a_directory_that_has_lost_its_log_is_refused() -> None:
         open_again(disk)
 
 
-@pytest.mark.parametrize("ballot", [HardState(Term(3), None), HardState(Term(1 << 40), B)])
+@pytest.mark.parametrize(
+    "ballot", [HardState(Term(3), None), HardState(Term(1 << 40), B), HardState(Term(9), B, Term(7))]
+)
 def test_a_hard_state_is_read_as_it_was_written(ballot: HardState) -> None:
     disk = new_disk()
     disk.make_directory("meta/raft")
@@ -217,6 +219,11 @@ def with_entries(disk: CrashableDisk, count: int = 5) -> None:
     found.store.log.abandon()
 
 
+def doubt_in(found: RecoveredQuorum) -> Term | None:
+    assert found.recovered.hard_state is not None
+    return found.recovered.hard_state.doubt
+
+
 def test_a_torn_write_at_the_end_of_the_log_leaves_no_doubt() -> None:
     disk = new_disk()
     with_entries(disk)
@@ -225,7 +232,7 @@ def test_a_torn_write_at_the_end_of_the_log_leaves_no_doubt() -> None:
     again = open_again(disk)
 
     assert again.store.last == 4
-    assert again.recovered.doubt is None
+    assert doubt_in(again) is None
 
 
 def test_a_flipped_bit_in_the_tail_puts_the_log_in_doubt_from_start_to_start() -> None:
@@ -239,8 +246,8 @@ def test_a_flipped_bit_in_the_tail_puts_the_log_in_doubt_from_start_to_start() -
     third = open_again(disk)
 
     assert again.store.last == 3
-    assert again.recovered == RecoveredState(HardState(TERM, B), doubt=TERM)
-    assert third.recovered.doubt == TERM
+    assert again.recovered == RecoveredState(HardState(TERM, B, doubt=TERM))
+    assert doubt_in(third) == TERM
     (damaged,) = seen.named("quorum.log_damaged")
     assert damaged["last_index"] == 3
 
@@ -256,8 +263,8 @@ def test_entries_that_are_missing_below_the_checkpoint_put_the_log_in_doubt(size
     again = open_again(disk)
 
     assert again.store.last == (2 if size else 0)
-    assert again.recovered.doubt == TERM
-    assert open_again(disk).recovered.doubt == TERM
+    assert doubt_in(again) == TERM
+    assert doubt_in(open_again(disk)) == TERM
 
 
 def test_a_flipped_bit_below_the_checkpoint_cuts_the_log_in_front_of_it() -> None:
@@ -269,7 +276,7 @@ def test_a_flipped_bit_below_the_checkpoint_cuts_the_log_in_front_of_it() -> Non
     again = open_again(disk)
 
     assert again.store.last == 3
-    assert again.recovered.doubt == TERM
+    assert doubt_in(again) == TERM
     assert disk.exists("meta/raft/log/quarantine/00000000000000000000.log")
     # What replaces the lost entries is a log like any other.
     again.store.append([facts_entry(4, TERM, 4)], NOW)
@@ -285,7 +292,7 @@ def test_damage_behind_the_last_readable_entry_is_cut_off_without_a_checkpoint()
 
     again = open_again(disk)
 
-    assert (again.store.last, again.recovered.doubt) == (4, TERM)
+    assert (again.store.last, doubt_in(again)) == (4, TERM)
     assert again.store.log.corruption == ()
 
 
@@ -299,7 +306,7 @@ def test_a_hole_between_entries_is_damage() -> None:
 
     again = open_again(disk)
 
-    assert (again.store.last, again.store.log.end, again.recovered.doubt) == (4, 4, TERM)
+    assert (again.store.last, again.store.log.end, doubt_in(again)) == (4, 4, TERM)
 
 
 def test_damage_that_a_snapshot_covers_loses_nothing() -> None:
@@ -317,7 +324,7 @@ def test_damage_that_a_snapshot_covers_loses_nothing() -> None:
     again = recover(place_on(disk), EMPTY_CONFIGURATION, options, lambda: 0, joined=True)
 
     assert (again.store.last, again.store.end) == (30, 30)
-    assert again.recovered.doubt is None
+    assert doubt_in(again) is None
 
 
 @pytest.mark.parametrize("entries", [0, 5])
@@ -344,16 +351,48 @@ def test_a_damaged_hard_state_is_a_lost_one() -> None:
     assert open_again(disk).recovered.hard_state is None
 
 
-def test_a_doubt_that_cannot_be_read_is_a_doubt_as_of_the_last_term() -> None:
+@pytest.mark.parametrize("path", ["meta/raft/ballot", "meta/raft/doubt"])
+def test_no_file_that_is_gone_makes_a_doubtful_voter_sure(path: str) -> None:
     disk = new_disk()
     with_entries(disk)
-    write_doubt(disk, Term(1))
-    disk.flip_bit("meta/raft/doubt", 50)
+    disk.flip_bit(SEGMENT, 8 * (disk.size(SEGMENT) * 3 // 5 + 40))
+    assert doubt_in(open_again(disk)) == TERM
 
-    assert open_again(disk).recovered.doubt == TERM
+    if disk.exists(path):
+        disk.lose(path)
+    hard_state = open_again(disk).recovered.hard_state
 
-    write_doubt(disk, None)
-    assert open_again(disk).recovered.doubt is None
+    assert hard_state is None or hard_state.doubt == TERM
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+def test_a_doubt_that_an_earlier_version_stored_is_kept(flipped: bool) -> None:
+    disk = new_disk()
+    with_entries(disk)
+    write_record(disk, "meta/raft", "doubt", "1")
+    if flipped:
+        disk.flip_bit("meta/raft/doubt", 50)
+
+    # One that cannot be read is as of the last term.
+    assert doubt_in(open_again(disk)) == (TERM if flipped else 1)
+    assert not disk.exists("meta/raft/doubt")
+    assert doubt_in(open_again(disk)) == (TERM if flipped else 1)
+
+
+def test_an_operator_ends_one_doubt_and_not_the_next() -> None:
+    disk = new_disk()
+    with_entries(disk)
+    write_hard_state(disk, HardState(TERM, B, doubt=Term(2)))
+    disk.open("meta/raft/accept-loss", create=True).close()
+
+    with recorded_events() as seen:
+        assert doubt_in(open_again(disk)) is None
+
+    (accepted,) = seen.named("quorum.loss_accepted")
+    assert accepted["term"] == 2
+    assert doubt_in(open_again(disk)) is None
+    write_hard_state(disk, HardState(TERM, B, doubt=TERM))
+    assert doubt_in(open_again(disk)) == TERM
 
 
 class SyncsAtOnce:
@@ -393,7 +432,7 @@ def test_a_tail_that_the_journal_has_is_restored_without_doubt() -> None:
     again = recover_journaled(disk)
 
     assert again.store.last == 5
-    assert again.recovered.doubt is None
+    assert doubt_in(again) is None
 
 
 def test_entries_that_log_and_journal_have_lost_are_reported_until_the_doubt_is_durable() -> None:
@@ -418,11 +457,11 @@ def test_entries_that_log_and_journal_have_lost_are_reported_until_the_doubt_is_
             journal=crashed_log.journal.of(TopicId(UUID(int=1)), PartitionIndex(0)),
         )
         again = recover_journaled(crashed.copy())
-    assert (again.store.last, again.recovered.doubt) == (3, TERM)
+    assert (again.store.last, doubt_in(again)) == (3, TERM)
     assert seen.named("quorum.log_damaged")[0]["last_index"] == 3
 
     first = recover_journaled(disk)
-    assert (first.store.last, first.recovered.doubt) == (3, TERM)
+    assert (first.store.last, doubt_in(first)) == (3, TERM)
     # The doubt is over; what was lost is not reported once more.
-    write_doubt(disk, None)
-    assert recover_journaled(disk).recovered.doubt is None
+    write_hard_state(disk, HardState(TERM, B))
+    assert doubt_in(recover_journaled(disk)) is None
