@@ -40,28 +40,32 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 @routes.handles(ConsumerGroupDescribeRequest)
 def consumer_group_describe(request: ConsumerGroupDescribeRequest, call: Request) -> None:
+    # Each once, however often it is named: a short request must not have an endless response.
+    group_ids = dict.fromkeys(request.group_ids)
     answered: ResponseRows[Row] = ResponseRows(
-        len(request.group_ids),
+        len(group_ids),
         lambda groups: call.reply(
             ConsumerGroupDescribeResponse(throttle_time_ms=call.charge_time(), groups=groups)
         ),
     )
     is_enabled = call.backend.controller.image.feature_level(GROUP_VERSION) > 0
-    for index, group_id in enumerate(request.group_ids):
+    for index, group_id in enumerate(group_ids):
         if not may(call, AclOperation.DESCRIBE, group_id):
             answered.put(index, _failed(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED, None))
         elif is_enabled:
-            _describe(request, call, answered, index)
+            _describe(request, call, answered, index, group_id)
         else:
             answered.put(index, _failed(group_id, ErrorCode.UNSUPPORTED_VERSION, NOT_ENABLED))
     answered.end()
 
 
 def _describe(
-    request: ConsumerGroupDescribeRequest, call: Request, answered: ResponseRows[Row], index: int
+    request: ConsumerGroupDescribeRequest,
+    call: Request,
+    answered: ResponseRows[Row],
+    index: int,
+    group_id: str,
 ) -> None:
-    group_id = request.group_ids[index]
-
     def done(reply: Reply) -> None:
         if isinstance(reply, DescribedConsumerGroup):
             asked = request.include_authorized_operations

@@ -28,21 +28,23 @@ Row = DescribeGroupsResponseGroup
 
 @routes.handles(DescribeGroupsRequest)
 def describe_groups(request: DescribeGroupsRequest, call: Request) -> None:
+    # Each once, however often it is named: a short request must not have an endless response.
+    group_ids = dict.fromkeys(request.groups)
     rows: ResponseRows[Row] = ResponseRows(
-        len(request.groups),
+        len(group_ids),
         lambda groups: call.reply(DescribeGroupsResponse(throttle_time_ms=call.charge_time(), groups=groups)),
     )
-    for index, group_id in enumerate(request.groups):
+    for index, group_id in enumerate(group_ids):
         if may(call, AclOperation.DESCRIBE, group_id):
-            _describe(request, call, rows, index)
+            _describe(request, call, rows, index, group_id)
         else:
             rows.put(index, _failed(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
     rows.end()
 
 
-def _describe(request: DescribeGroupsRequest, call: Request, rows: ResponseRows[Row], index: int) -> None:
-    group_id = request.groups[index]
-
+def _describe(
+    request: DescribeGroupsRequest, call: Request, rows: ResponseRows[Row], index: int, group_id: str
+) -> None:
     def done(reply: Reply) -> None:
         if isinstance(reply, DescribedGroup):
             asked = request.include_authorized_operations

@@ -15,6 +15,7 @@ from penstock.security import AclOperation
 from penstock.server.kafka.errors import code_of, message_of
 from penstock.server.kafka.partition_lookup import partition_of
 from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import by_topic
 from penstock.server.kafka.router import routes
 
 NONE_OPEN = -1
@@ -23,12 +24,13 @@ NO_SEQUENCE = -1
 
 @routes.handles(DescribeProducersRequest)
 def describe_producers(request: DescribeProducersRequest, call: Request) -> None:
+    # Each once, however often it is named: a short request must not have an endless response.
+    named = dict.fromkeys(
+        (topic.name, index) for topic in request.topics for index in topic.partition_indexes
+    )
     topics = tuple(
-        DescribeProducersResponseTopic(
-            name=topic.name,
-            partitions=tuple(_row(call, topic.name, index) for index in topic.partition_indexes),
-        )
-        for topic in request.topics
+        DescribeProducersResponseTopic(name=name, partitions=rows)
+        for name, rows in by_topic((name, _row(call, name, index)) for name, index in named)
     )
     call.reply(DescribeProducersResponse(throttle_time_ms=call.charge_time(), topics=topics))
 

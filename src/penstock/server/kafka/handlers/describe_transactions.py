@@ -18,13 +18,15 @@ Row = DescribeTransactionsResponseTransaction
 
 @routes.handles(DescribeTransactionsRequest)
 def describe_transactions(request: DescribeTransactionsRequest, call: Request) -> None:
+    # Each once, however often it is named: a short request must not have an endless response.
+    transactional_ids = dict.fromkeys(request.transactional_ids)
     rows: ResponseRows[Row] = ResponseRows(
-        len(request.transactional_ids),
+        len(transactional_ids),
         lambda found: call.reply(
             DescribeTransactionsResponse(throttle_time_ms=call.charge_time(), transaction_states=found)
         ),
     )
-    for index, transactional_id in enumerate(request.transactional_ids):
+    for index, transactional_id in enumerate(transactional_ids):
         if may_use_id(call, AclOperation.DESCRIBE, transactional_id):
             _describe(call, transactional_id, rows, index)
         else:

@@ -71,13 +71,15 @@ def offset_fetch(request: OffsetFetchRequest, call: Request) -> None:
         reader = OffsetReader(request.group_id)
         _fetch(call, reader, topics, stable, lambda found: _answer_one(call, topics, found))
         return
+    # Each once, however often it is asked for: a short request must not have an endless response.
+    groups = {(group.group_id, group.topics): group for group in request.groups}.values()
     rows: ResponseRows[OffsetFetchResponseGroup] = ResponseRows(
-        len(request.groups),
-        lambda groups: call.reply(
-            OffsetFetchResponse(throttle_time_ms=call.charge_time(), groups=groups),
+        len(groups),
+        lambda found: call.reply(
+            OffsetFetchResponse(throttle_time_ms=call.charge_time(), groups=found),
         ),
     )
-    for index, group in enumerate(request.groups):
+    for index, group in enumerate(groups):
         topics = (
             None
             if group.topics is None

@@ -1,0 +1,80 @@
+"""A name that a request repeats has one row in the response: a short request must not fill the memory."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.core.protocol import Message
+from penstock.core.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from penstock.core.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponse,
+)
+from penstock.core.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from penstock.core.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersRequestTopic,
+    DescribeProducersResponse,
+)
+from penstock.core.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from penstock.core.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+
+if TYPE_CHECKING:
+    from tests.unit.server.kafka.handlers.conftest import Stage
+
+BROKER = DescribeConfigsRequestResource(resource_type=4, resource_name="1", configuration_keys=None)
+BROKERS = DescribeConfigsRequestResource(resource_type=4, resource_name="", configuration_keys=None)
+PARTITIONS = DescribeProducersRequestTopic(name="t", partition_indexes=(0, 0, 1, 0))
+EVERYTHING = OffsetFetchRequestGroup(group_id="g", topics=None)
+OTHERS = OffsetFetchRequestGroup(group_id="h", topics=None)
+CASES: tuple[tuple[Message, type[Message], int, str], ...] = (
+    (DescribeGroupsRequest(groups=("g", "h", "g")), DescribeGroupsResponse, 5, "groups"),
+    (
+        ConsumerGroupDescribeRequest(group_ids=("g", "h", "g"), include_authorized_operations=False),
+        ConsumerGroupDescribeResponse,
+        1,
+        "groups",
+    ),
+    (OffsetFetchRequest(groups=(EVERYTHING, OTHERS, EVERYTHING)), OffsetFetchResponse, 9, "groups"),
+    (
+        DescribeTransactionsRequest(transactional_ids=("g", "h", "g")),
+        DescribeTransactionsResponse,
+        0,
+        "transaction_states",
+    ),
+    (
+        DescribeConfigsRequest(resources=(BROKER, BROKERS, BROKER)),
+        DescribeConfigsResponse,
+        4,
+        "results",
+    ),
+)
+
+
+@pytest.mark.parametrize(("request_", "response", "version", "field"), CASES)
+def test_a_repeated_name_has_one_row(
+    stage: "Stage", request_: Message, response: type[Message], version: int, field: str
+) -> None:
+    answer = stage.ask(request_, response, version)
+
+    assert len(getattr(answer, field)) == 2
+
+
+def test_a_repeated_partition_has_one_row(stage: "Stage") -> None:
+    answer = stage.ask(
+        DescribeProducersRequest(topics=(PARTITIONS, PARTITIONS)), DescribeProducersResponse, 0
+    )
+
+    (topic,) = answer.topics
+    assert [row.partition_index for row in topic.partitions] == [0, 1]
