@@ -19,7 +19,7 @@ from penstock.core.records import BatchHeader
 from penstock.observability import log as events
 from penstock.runtime import Runtime
 from penstock.storage.disk import Disk
-from penstock.storage.log import KeptTail, SegmentDraft
+from penstock.storage.log import KeptTail, ProducerRebuild, SegmentDraft
 
 # How much of what an unclean election costs is kept, of each partition.
 KEPT_BYTES_MAX = 64 << 20
@@ -172,6 +172,11 @@ class FollowerPartition:
         """Put a segment in place that was written anew, or return False if the log has changed. Blocks."""
         with self._stopping_if_failed():
             return self.log.finish_refill(draft)
+
+    def finish_producer_rebuild(self, rebuild: ProducerRebuild) -> bool:
+        """Use the producers that were rebuilt, or return False if the log has changed. Blocks."""
+        with self._stopping_if_failed():
+            return rebuild.finish()
 
     def _check_cut(self, offset: Offset) -> None:
         log = self.log

@@ -117,15 +117,16 @@ class ReplicaRepair:
     def repair(self, replica: Replica, state: PartitionState) -> bool:
         """Repair what is damaged, if no one relies on it; call it in a new leader epoch.
 
-        Returns whether segments have to be filled before the leader is followed. If the last segment is
-        damaged, what is damaged goes to the quarantine instead, with all behind it; that blocks.
+        Returns whether segments have to be filled, or producers rebuilt, before the leader is followed. If
+        the last segment is damaged, what is damaged goes to the quarantine instead, with all behind it; that
+        blocks.
         """
         log = replica.log
         if log.is_start_in_doubt and not self.is_relied_on(state):
             self._begin_anew(replica)
             return False
         damaged = log.corruption
-        if not damaged or self.is_relied_on(state) or not _can_mend(replica):
+        if self.is_relied_on(state) or not _can_mend(replica):
             return False
         if log.stopped is None:
             return True
@@ -138,7 +139,7 @@ class ReplicaRepair:
             events.error("partition.repair_failed", partition=str(replica.name), error=error)
         else:
             events.warning("partition.repaired", partition=str(replica.name), end=log.end)
-        return False
+        return log.is_unsure and log.stopped is None
 
     def _begin_anew(self, replica: Replica) -> None:
         """Have the leader send everything: by following, a log never gets its beginning back."""
@@ -181,7 +182,7 @@ class ReplicaRepair:
                 self._resign(topic_id, index)
         for replica in self._logs():
             log = replica.log
-            if log.corruption or log.stopped is not None:
+            if log.corruption or log.is_unsure or log.stopped is not None:
                 self._consider(replica)
         deadline = Instant(self._runtime.clock.now() + LOOK_MS * MILLISECOND)
         self._timer = self._runtime.timers.at(deadline, self._check)
@@ -219,5 +220,6 @@ class ReplicaRepair:
 
 
 def _can_mend(replica: Replica) -> bool:
-    stopped = replica.log.stopped
-    return bool(replica.log.corruption) and (stopped is None or isinstance(stopped, CorruptionError))
+    log = replica.log
+    is_damaged = bool(log.corruption) or log.is_unsure
+    return is_damaged and (log.stopped is None or isinstance(log.stopped, CorruptionError))

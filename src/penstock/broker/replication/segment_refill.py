@@ -4,6 +4,7 @@
             ▲               a damaged one ► RangeFetch to a replica ► written by a thread ─┤
             └──────────────────────────────────────────────────────────────────────┘
                             nothing left ─► sealed by a thread ► put in place ► the next segment
+            no segment left ─► producers rebuilt by threads, if the log was opened without these records
 
 The leader is asked first, then the other replicas: each has what is below its high watermark, and the
 offsets and epochs of what it sends must be those that this log has had there. Replicas that cannot help
@@ -47,7 +48,7 @@ from penstock.core.model import (
 from penstock.observability import log as events
 from penstock.runtime import Buffer, ExecutorKind, Runtime, Timer
 from penstock.storage.disk import Disk
-from penstock.storage.log import GoodBytes, MissingRange, OtherRecords, SegmentDraft
+from penstock.storage.log import GoodBytes, MissingRange, OtherRecords, ProducerRebuild, SegmentDraft
 
 NO_BYTES = b""
 ANSWER_MS = 3_000
@@ -79,6 +80,7 @@ class SegmentRefill:
         self._done = done
         self._may_have_gaps = may_have_gaps
         self._draft: SegmentDraft | None = None
+        self._rebuild: ProducerRebuild | None = None
         self._is_working = False
         self._number = 0
         # How many replicas were asked in vain since something was last written.
@@ -96,8 +98,9 @@ class SegmentRefill:
         """Give up: the role has ended."""
         self._is_stopped = True
         self._set_timer(None)
-        if self._draft is not None and not self._is_working:
-            self._discard(self._draft)
+        unfinished = self._draft or self._rebuild
+        if unfinished is not None and not self._is_working:
+            self._discard(unfinished)
 
     def answered(self, node: NodeId, response: RangeFetchResponse) -> None:
         """A replica has responded."""
@@ -132,11 +135,16 @@ class SegmentRefill:
         token = self._runtime.entropy.bytes(TOKEN_BYTES).hex()
         try:
             self._draft = self.followed.log.begin_refill(token, may_have_gaps=self._may_have_gaps)
+            if self._draft is None:
+                self._rebuild = self.followed.log.begin_producer_rebuild(token)
         except StorageError as error:
             self._failed(error)
             return
         if self._draft is not None:
             self._next()
+            return
+        if self._rebuild is not None:
+            self._rebuild_more()
             return
         self._is_stopped = True
         events.warning("partition.repaired", partition=str(self.followed.name), end=self.followed.log.end)
@@ -153,6 +161,15 @@ class SegmentRefill:
             case None:
                 self._work(partial(draft.seal, self._disk), self._put_in_place)
 
+    def _rebuild_more(self) -> None:
+        rebuild = self._rebuild
+        assert rebuild is not None
+        if not rebuild.is_done:
+            self._work(partial(rebuild.work, self._disk), self._rebuild_more)
+            return
+        self._rebuild = None
+        self._finish(rebuild, partial(self.followed.finish_producer_rebuild, rebuild))
+
     def _work(
         self,
         work: Callable[[], None],
@@ -161,7 +178,7 @@ class SegmentRefill:
         source: NodeId | None = None,
     ) -> None:
         """Have a thread do something with the draft, or with what `source` sent."""
-        draft = self._draft
+        draft = self._draft or self._rebuild
 
         def worked(_: None) -> None:
             self._is_working = False
@@ -178,6 +195,7 @@ class SegmentRefill:
             if self._is_stopped:
                 self._discard(draft)
             elif isinstance(error, OtherRecords) and source == self.followed.leader:
+                assert isinstance(draft, SegmentDraft)
                 self._cut(draft)
             elif isinstance(error, CorruptionError) and source is not None:
                 events.warning("partition.refill_rejected", partition=str(self.followed.name), error=error)
@@ -191,16 +209,21 @@ class SegmentRefill:
     def _put_in_place(self) -> None:
         draft, self._draft = self._draft, None
         assert draft is not None
+        self._finish(draft, partial(self.followed.finish_refill, draft))
+
+    def _finish(self, draft: SegmentDraft | ProducerRebuild, finish: Callable[[], bool]) -> None:
         try:
-            is_done = self.followed.finish_refill(draft)
+            is_done = finish()
         except PenstockError as error:
             self._discard(draft)
             self._failed(error)
             return
-        if not is_done:
-            # Something was cut or deleted meanwhile.
+        if is_done:
+            self._begin()
+        else:
+            # Something was cut or deleted meanwhile, or more is damaged.
             self._discard(draft)
-        self._begin()
+            self._later(PAUSE_MS, self._begin)
 
     def _failed(self, error: Exception) -> None:
         """Begin anew after a pause, unless the log takes no more writes."""
@@ -232,10 +255,10 @@ class SegmentRefill:
         events.warning("partition.refill_cut", partition=str(followed.name), end=end)
         self._begin()
 
-    def _begin_anew(self, draft: SegmentDraft, error: Exception) -> None:
+    def _begin_anew(self, draft: SegmentDraft | ProducerRebuild, error: Exception) -> None:
         """More is damaged than was known, or the disk is full: look again, after a pause."""
         events.warning("partition.refill_failed", partition=str(self.followed.name), error=error)
-        self._draft = None
+        self._draft = self._rebuild = None
         self._discard(draft)
         try:
             verification = self.followed.log.verification_at(draft.base_offset, limit_bytes=2**63 - 1)
@@ -269,7 +292,7 @@ class SegmentRefill:
         is_round_over = self._in_vain % max(1, len(self._sources())) == 0
         self._later(PAUSE_MS if is_round_over else 0, self._next)
 
-    def _discard(self, draft: SegmentDraft) -> None:
+    def _discard(self, draft: SegmentDraft | ProducerRebuild) -> None:
         self._runtime.spawn.spawn(partial(draft.cancel, self._disk), _ignore, _ignore, ExecutorKind.DISK)
 
     def _later(self, pause_ms: int, act: Callable[[], None]) -> None:

@@ -130,6 +130,9 @@ def _unequal_logs(logs: dict[int, PartitionLog], replicas: int, start: int) -> s
     damaged = [node_id for node_id, log in logs.items() if log.corruption]
     if damaged:
         return f"known damage is not repaired on nodes {damaged}"
+    unsure = [node_id for node_id, log in logs.items() if log.is_unsure and replicas > 1]
+    if unsure:
+        return f"producers are not rebuilt on nodes {unsure}"
     return None
 
 

@@ -36,7 +36,8 @@ The modules:
 * `segment` is one file of batches, `index` the way into it;
 * `files` are the small files, `file_names` what all files are called;
 * `checkpoint` takes checkpoints, `recovery` opens a log from one, `scrub` looks for damage later,
-  `refill` replaces what is damaged by another replica's, `index_rebuild` the indexes of large segments;
+  `refill` replaces what is damaged by another replica's, `index_rebuild` the indexes of large segments,
+  `producer_rebuild` the producers and aborted transactions, if a start has missed records;
 * `retention` removes records at the start, `truncate` at the end, `compaction` in between.
 
 Some calls block on the disk and say so: creating, opening, closing, truncating, deleting. All
@@ -58,6 +59,7 @@ from penstock.storage.log.compaction import (
 from penstock.storage.log.durability import Committer, ImmediateCommit
 from penstock.storage.log.index_rebuild import IndexRebuild, RebuiltIndex
 from penstock.storage.log.log import PartitionLog
+from penstock.storage.log.producer_rebuild import ProducerRebuild
 from penstock.storage.log.recovery import RecoveryReport, TailTruncation
 from penstock.storage.log.refill import GoodBytes, MissingRange, OtherRecords, SegmentDraft
 from penstock.storage.log.scrub import (
@@ -116,6 +118,7 @@ __all__ = [
     "KeptTail",
     "TailCopy",
     "IndexRebuild",
+    "ProducerRebuild",
     "RebuiltIndex",
     "Compaction",
     "CompactionTask",

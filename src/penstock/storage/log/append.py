@@ -196,10 +196,12 @@ def roll(state: LogState, base_offset: Offset) -> Segment:
     durability.request_names()
     for file in index_files:
         durability.request_file(file, close=True)
-    # A snapshot saves a replay when the log is cut; without it the replay is longer.
-    with suppress(StorageError):
-        content = frame(FileKind.SNAPSHOT, encode_snapshot(state.producers))
-        durability.put(numbered(base_offset, SNAPSHOT), content, lasting=True)
+    # A snapshot saves a replay when the log is cut; without it the replay is longer. One that lacks
+    # something would never be found out.
+    if state.unsure_from is None:
+        with suppress(StorageError):
+            content = frame(FileKind.SNAPSHOT, encode_snapshot(state.producers))
+            durability.put(numbered(base_offset, SNAPSHOT), content, lasting=True)
     state.stats.rolls += 1
     if base_offset > state.end:
         # The leader's log has a hole here that is wider than a segment. Recovery removes a

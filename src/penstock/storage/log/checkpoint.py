@@ -68,6 +68,7 @@ def is_current(state: LogState) -> bool:
         and state.segments.active.base_offset == last.segment
         and state.start == last.log_start
         and min(state.high_watermark, state.end) == last.high_watermark
+        and state.unsure_from == last.unsure_from
         and not (state.epochs_changed and _epochs_differ(state))
         and not any(row.swapping for row in last.sealed)
     )
@@ -102,6 +103,7 @@ def capture(state: LogState) -> Checkpoint:
         epochs=epoch_rows(state.epochs),
         producers=encode_snapshot(state.producers),
         journal=covered(state),
+        unsure_from=state.unsure_from,
     )
 
 

@@ -608,6 +608,9 @@ def cleanable(
     """What could be compacted now, or after a checkpoint; nothing before the last compaction is finished."""
     if state.stopped is not None or any(row.swapping for row in state.checkpoint.sealed):
         return NO_SEGMENTS
+    if state.unsure_from is not None:
+        # What was committed may count as aborted, and would go.
+        return NO_SEGMENTS
     found: list[Segment] = []
     clean, in_clean_part = 0, True
     covered = state.end if after_checkpoint else state.checkpoint.segment
@@ -640,6 +643,9 @@ def plan(state: LogState, rules: CompactionRules, now: Timestamp, token: str) ->
         for index, segment in enumerate(found.segments)
     )
     aborted = read.aborted_words(state, sources[0].base_offset, sources[-1].end_offset)
+    if state.unsure_from is not None:
+        # A table was missing, and rebuilt without records that are missing as well.
+        return None
     return CompactionTask(
         state.directory,
         sources,

@@ -19,6 +19,7 @@ to start there:
     fixed     recovery point 8 │ segment 8 │ position 8 │ log start 8 │ high watermark 8
               taken at 8 │ first append at 8 │ max timestamp 8 │ flags 4
     journal   if flag 8 is set: journal id 8 │ sequence 8      the last frame that is covered
+    unsure    if flag 16 is set: offset 8     from here on, producers and aborted transactions lack something
     marks     three times: rows 4 │ CRC-32C 4       offset, time and aborted index
     segments  count 4, then each: base offset 8 │ size 8 │ flags 4      the sealed ones
     epochs    length 4, then the rows of the leader epochs as of the recovery point
@@ -63,7 +64,9 @@ _GAPLESS = 1
 _CLEANED = 2
 _SWAPPING = 4
 _JOURNALED = 8
+_UNSURE = 16
 _POSITION = struct.Struct("<QQ")
+_OFFSET = struct.Struct("<q")
 NO_TIME = Timestamp(-1)
 
 
@@ -208,7 +211,10 @@ class SealedSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The state of a log at its recovery point."""
+    """The state of a log at its recovery point.
+
+    `unsure_from`: producers and aborted transactions were derived while records from here on were missing.
+    """
 
     recovery_point: Offset
     segment: Offset
@@ -224,6 +230,7 @@ class Checkpoint:
     epochs: bytes = b""
     producers: bytes = b""
     journal: JournalPosition = NO_POSITION
+    unsure_from: Offset | None = None
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
@@ -236,10 +243,14 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         checkpoint.taken_at,
         checkpoint.first_append_at,
         checkpoint.max_timestamp,
-        checkpoint.gapless * _GAPLESS | (checkpoint.journal != NO_POSITION) * _JOURNALED,
+        checkpoint.gapless * _GAPLESS
+        | (checkpoint.journal != NO_POSITION) * _JOURNALED
+        | (checkpoint.unsure_from is not None) * _UNSURE,
     )
     if checkpoint.journal != NO_POSITION:
         fixed += _POSITION.pack(*checkpoint.journal)
+    if checkpoint.unsure_from is not None:
+        fixed += _OFFSET.pack(checkpoint.unsure_from)
     marks = b"".join(_MARK.pack(*mark) for mark in checkpoint.marks)
     sealed = b"".join(_SEALED.pack(row.base_offset, row.size_bytes, row.flags) for row in checkpoint.sealed)
     count = _COUNT.pack(len(checkpoint.sealed))
@@ -256,6 +267,10 @@ def decode_checkpoint(content: Buffer) -> Checkpoint:
         if flags & _JOURNALED:
             journal = JournalPosition(*_POSITION.unpack_from(payload, position))
             position += _POSITION.size
+        unsure_from = None
+        if flags & _UNSURE:
+            unsure_from = Offset(_OFFSET.unpack_from(payload, position)[0])
+            position += _OFFSET.size
         marks = [IndexMark(*_MARK.unpack_from(payload, position + i * _MARK.size)) for i in range(3)]
         position += 3 * _MARK.size
         (count,) = _COUNT.unpack_from(payload, position)
@@ -289,6 +304,7 @@ def decode_checkpoint(content: Buffer) -> Checkpoint:
         epochs=bytes(epochs),
         producers=bytes(payload[end + _COUNT.size + length :]),
         journal=journal,
+        unsure_from=unsure_from,
     )
     _check_order(checkpoint)
     return checkpoint

@@ -227,6 +227,12 @@ class ActiveIndex:
         self.aborted.extend(transaction)
         self._measure()
 
+    def replace_aborted(self, rows: "array[int]") -> None:
+        """Use these rows instead; the next flush writes all of them."""
+        self.aborted = rows
+        self.flushed_rows[SHAPES.index(ABORTED)] = 0
+        self._measure()
+
     def locate_recent(self, offset: int) -> int | None:
         """Where the first batch that ends at or after `offset` begins; None if that is long ago."""
         if offset < self._recent_from:

@@ -20,7 +20,14 @@ from penstock.storage.disk import DetachedReader
 from penstock.storage.log.file_names import SNAPSHOT, numbered
 from penstock.storage.log.files import FileKind, frame, replace_durably
 from penstock.storage.log.index import ActiveIndex, SealedIndex
-from penstock.storage.log.recovery import fold_placed, nearest_snapshot, placed_between, store_index
+from penstock.storage.log.recovery import (
+    fold_placed,
+    is_sure,
+    nearest_snapshot,
+    note_missing,
+    placed_between,
+    store_index,
+)
 from penstock.storage.log.segment import SCAN_BYTES, Segment, headers
 from penstock.storage.log.state import LogState
 
@@ -59,6 +66,7 @@ class IndexRebuild:
         self._truncations = state.stats.truncations
         self._last_offset = state.segments.reach_of(segment, state.end) - 1
         self._known, self._producers = nearest_snapshot(state, segment.base_offset)
+        note_missing(state, self._known, segment.base_offset)
         self._before: list[_Part] = []
         self._reader = DetachedReader(segment.file.opened())
         for one in state.segments:
@@ -107,6 +115,9 @@ class IndexRebuild:
             return False
         state.stats.indexes_rebuilt += 1
         segment.index.adopt(rebuilt.tables)
+        if not is_sure(state, segment):
+            # Not for longer than until they are rebuilt together with the producers.
+            return True
         store_index(state, segment, rebuilt.tables)
         name = numbered(segment.base_offset, SNAPSHOT)
         if state.disk.exists(f"{state.directory}/{name}"):

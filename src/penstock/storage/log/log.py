@@ -29,6 +29,7 @@ from penstock.storage.log.durability import Committer, Done
 from penstock.storage.log.files import NO_TIME
 from penstock.storage.log.index_rebuild import IndexRebuild, index_rebuild
 from penstock.storage.log.loss import CHECKPOINT_LOST
+from penstock.storage.log.producer_rebuild import ProducerRebuild
 from penstock.storage.log.recovery import RecoveryReport, create_log, open_log
 from penstock.storage.log.refill import SegmentDraft, begin_refill
 from penstock.storage.log.scrub import (
@@ -449,6 +450,18 @@ class PartitionLog:
         if is_done:
             self.checkpoint()
         return is_done
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether producers and aborted transactions were derived while records were missing."""
+        return self._state.unsure_from is not None
+
+    def begin_producer_rebuild(self, token: str) -> ProducerRebuild | None:
+        """The rebuild of producers and aborted transactions, by threads, if they are unsure.
+
+        No segment may be damaged. `token` must be unique to it.
+        """
+        return ProducerRebuild(self._state, token) if self.is_unsure else None
 
     def quarantine(self, base_offset: Offset) -> None:
         """Move a damaged segment to the quarantine, which leaves a hole, or go on behind it. Blocks."""

@@ -191,6 +191,13 @@ def producers_at(state: LogState, offset: Offset) -> ProducerStateManager:
     return producers
 
 
+def note_missing(state: LogState, start: Offset, end: Offset) -> None:
+    """What is derived from the batches of this range lacks those that are damaged."""
+    missing = [damage.start for damage in state.damage.values() if damage.start < end and start < damage.end]
+    if missing:
+        state.note_unsure(min(missing))
+
+
 def keep_snapshot(state: LogState, segment: Segment) -> None:
     """Write the producer snapshot at this segment's start, before the segments in front of it are removed."""
     if _read_snapshot(state, segment.base_offset) is None:
@@ -265,6 +272,7 @@ def placed_between(
 
 def aborted_of(state: LogState, segment: Segment, size_bytes: int) -> "array[int]":
     """The aborted transactions whose marker is in this segment."""
+    note_missing(state, nearest_snapshot(state, segment.base_offset)[0], segment.base_offset)
     producers = producers_at(state, segment.base_offset)
     rows = array("q")
     for placed in headers(segment.file, 0, size_bytes, SCAN_BYTES):
@@ -287,7 +295,7 @@ def rebuilder(state: LogState) -> Callable[[Segment, IndexRowFormat], Words]:
         elif shape is ABORTED:
             # An empty table would pass aborted records off as committed ones.
             raise SuspectSegment(segment.base_offset, "its aborted transactions cannot be found again")
-        if whole and not is_damaged:
+        if whole and not is_damaged and is_sure(state, segment):
             following = state.segments.index_of(segment.base_offset)
             index.close_times(state.segments.end_of(following, state.end) - 1)
             store_index(state, segment, index)
@@ -296,6 +304,11 @@ def rebuilder(state: LogState) -> Callable[[Segment, IndexRowFormat], Words]:
         return index.offsets if shape is OFFSETS else index.times
 
     return rebuild
+
+
+def is_sure(state: LogState, segment: Segment) -> bool:
+    """Whether the segment's aborted transactions were derived with all records there."""
+    return state.unsure_from is None or state.reach(segment) <= state.unsure_from
 
 
 class WalkResult(NamedTuple):
@@ -318,12 +331,16 @@ def walk_through(segment: Segment) -> WalkResult:
     return WalkResult(offset, position, None)
 
 
-def nearest_snapshot(state: LogState, offset: Offset) -> tuple[Offset, ProducerStateManager]:
+def nearest_snapshot(
+    state: LogState, offset: Offset, *, at_base: bool = False
+) -> tuple[Offset, ProducerStateManager]:
+    """The last producer state that is known before `offset`, and where; at the base of a segment if asked."""
     checkpoint = state.checkpoint
     segments = state.segments
+    is_usable = checkpoint.unsure_from is None and not at_base
     for index in range(segments.index_of(offset), -1, -1):
         base = segments[index].base_offset
-        if base <= checkpoint.recovery_point <= offset:
+        if is_usable and base <= checkpoint.recovery_point <= offset:
             return checkpoint.recovery_point, decode_snapshot(checkpoint.producers)
         producers = _read_snapshot(state, base) if base <= offset else None
         if producers is not None:
@@ -503,6 +520,7 @@ def recover_tail(
             return
         if base_offset != state.end:
             # What followed the recovery point in the damaged segment is gone as well.
+            state.note_unsure(state.end)
             state.set_damage(state.segments.active, (*damage[:-1], damage[-1]._replace(end=base_offset)))
         has_gaps = report.checkpoint_lost and state.options.may_have_gaps
         _begin_segment(state, base_offset, gapless=not has_gaps)
@@ -543,6 +561,7 @@ def _reach(state: LogState, end: Offset, tail: JournaledTail, report: RecoveryRe
 def _add_hole(state: LogState, end: Offset, reason: str) -> None:
     """What follows in the active segment, up to `end`, is lost."""
     segment, size = state.segments.active, state.segments.active.size_bytes
+    state.note_unsure(state.end)
     if segment.damage and segment.damage[-1].stop == size and segment.damage[-1].end == state.end:
         hole = segment.damage[-1]._replace(end=end)
         state.set_damage(segment, (*segment.damage[:-1], hole))
@@ -702,6 +721,7 @@ def _leave_out(
             return None
         stop, end = segment.size_bytes, behind
     state.add_damage(segment, CorruptRange(segment.base_offset, state.end, end, reason, position, stop))
+    state.note_unsure(state.end)
     state.end = end
     return stop
 
@@ -1211,7 +1231,12 @@ def _add_checkpointed(state: LogState, bases: Sequence[Offset], report: Recovery
         if missing:
             # Made only so that the log has a segment; a file of no bytes is no evidence.
             segment.size_bytes = 0
-        segment.index = index_of(state, segment, segment.size_bytes)[0]
+        segment.index = index = index_of(state, segment, segment.size_bytes)[0]
+        try:
+            # The producers are those of the checkpoint, and these rows, too, were there before the damage.
+            index.aborted = _checkpointed_rows(state, segment, ABORTED)
+        except CorruptionError:
+            state.note_unsure(segment.base_offset)
         _note_short(state, segment, checkpoint.position, checkpoint.recovery_point)
         return
     tables = _load_tables(state, segment, report)
@@ -1229,10 +1254,7 @@ def _load_tables(
 ) -> "tuple[array[int], array[int], array[int]]":
     checkpoint = state.checkpoint
     try:
-        tables = [
-            parse_rows(shape, _growing_index(state, segment, shape) if mark.rows else b"", *mark)
-            for shape, mark in zip(SHAPES, checkpoint.marks, strict=True)
-        ]
+        tables = [_checkpointed_rows(state, segment, shape) for shape in SHAPES]
     except CorruptionError:
         report.indexes_rebuilt += 1
         report.bytes_read += checkpoint.position
@@ -1241,8 +1263,12 @@ def _load_tables(
     return tables[0], tables[1], tables[2]
 
 
-def _growing_index(state: LogState, segment: Segment, shape: IndexRowFormat) -> bytes:
-    return read_if_good(state.disk, state.segments.path(segment.base_offset, shape.suffix)) or b""
+def _checkpointed_rows(state: LogState, segment: Segment, shape: IndexRowFormat) -> "array[int]":
+    """The rows of a growing index that the checkpoint knows, or CorruptFile."""
+    mark, content = state.checkpoint.marks[SHAPES.index(shape)], b""
+    if mark.rows:
+        content = read_if_good(state.disk, state.segments.path(segment.base_offset, shape.suffix)) or b""
+    return parse_rows(shape, content, *mark)
 
 
 def _restore_epochs(state: LogState, report: RecoveryReport) -> None:
@@ -1278,7 +1304,7 @@ def _settle(state: LogState, following: Sequence[Offset], report: RecoveryReport
     changed = changed or bool(following) or report.indexes_rebuilt > 0
     changed = changed or report.epochs_rebuilt or report.checkpoint_lost or report.restored is not None
     # One that names the journal of this node as it is now, so that the doubt is not found again.
-    changed = changed or bool(report.doubt)
+    changed = changed or bool(report.doubt) or state.unsure_from != state.checkpoint.unsure_from
     if not changed:
         return True
     if state.stopped is None:

@@ -310,7 +310,7 @@ class SegmentDraft:
                 else row
                 for row in state.checkpoint.sealed
             )
-            checkpoint = replace(state.checkpoint, sealed=rows)
+            checkpoint = replace(state.checkpoint, sealed=rows, unsure_from=state.unsure_from)
             write_checkpoint(state, checkpoint)
             for suffix in SWAPPED_SUFFIXES:
                 # Not by `redo_swaps`, which would remove what a compaction is writing now.

@@ -55,6 +55,7 @@ class LogState:
         "start",
         "stats",
         "ticks",
+        "unsure_from",
     )
 
     def __init__(
@@ -85,6 +86,9 @@ class LogState:
         self.high_watermark = max(checkpoint.high_watermark, checkpoint.log_start)
         self.last_append_at = checkpoint.taken_at
         self.opened_at = services.now
+        # Producers and aborted transactions were derived while records from here on were missing, until
+        # they are rebuilt (see `producer_rebuild`). No snapshot behind it is written meanwhile.
+        self.unsure_from = checkpoint.unsure_from
         # Where the log ended that was durable, if its end was lost since.
         self.lost_end = Offset(0)
         # Why the log may have been longer still.
@@ -146,6 +150,10 @@ class LogState:
         segment.damage = tuple(damage)
         for known in segment.damage:
             self.damage[known.start] = known
+
+    def note_unsure(self, offset: Offset) -> None:
+        """Records from `offset` on were missing when producers and aborted transactions were derived."""
+        self.unsure_from = offset if self.unsure_from is None else min(self.unsure_from, offset)
 
     def note_loss(self) -> None:
         """Bring the file up to date that says what is missing, durably. Blocks if something has changed."""

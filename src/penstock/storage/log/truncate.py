@@ -12,7 +12,13 @@ from penstock.storage.log.append import roll
 from penstock.storage.log.checkpoint import checkpoint_now, covered, write_checkpoint
 from penstock.storage.log.files import Checkpoint
 from penstock.storage.log.index import NO_TIMESTAMP, SealedIndex
-from penstock.storage.log.recovery import CUT, copy_to_quarantine, producers_at
+from penstock.storage.log.recovery import (
+    CUT,
+    copy_to_quarantine,
+    nearest_snapshot,
+    note_missing,
+    producers_at,
+)
 from penstock.storage.log.segment import Segment, headers
 from penstock.storage.log.state import LogState
 from penstock.storage.log.types import KeptTail, LogStopped, SuspectSegment
@@ -40,6 +46,7 @@ def truncate_to(state: LogState, offset: Offset) -> Offset:
         # The batch at the cut begins below the log start: nothing that may be read is left.
         truncate_fully(state, state.start)
         return state.end
+    note_missing(state, nearest_snapshot(state, end)[0], end)
     producers = producers_at(state, end)
     doomed = _forget_behind(state, index)
     try:
@@ -120,6 +127,7 @@ def truncate_fully(state: LogState, start: Offset) -> None:
     state.start = state.high_watermark = start
     state.epochs = LeaderEpochHistory()
     _end_at(state, start, ProducerStateManager())
+    state.unsure_from = None
     empty = Checkpoint(
         recovery_point=start,
         segment=start,
@@ -209,6 +217,8 @@ def _end_at(state: LogState, end: Offset, producers: ProducerStateManager) -> No
     state.end = end
     # Whoever cuts the log knows where it has to end.
     state.lost_end = Offset(0)
+    if state.unsure_from is not None and end <= state.unsure_from:
+        state.unsure_from = None
     state.high_watermark = min(state.high_watermark, end)
     state.producers = producers
     state.epochs.truncate_to(end)

@@ -7,6 +7,7 @@ import pytest
 from penstock.core.metadata import ElectReported
 from penstock.core.model import NodeId, Offset, PartitionIndex, TopicId
 from penstock.storage.disk import FailureRule
+from penstock.storage.log import PartitionLog
 from tests.unit.broker.replication.stage import Stage
 
 TOPIC_ID = TopicId(UUID(int=ord("t")))
@@ -150,6 +151,62 @@ def test_damage_in_records_that_the_leader_does_not_have_keeps_no_replica_out(
     assert [stage.values(node) for node in (1, 2, 3)] == [
         [*VALUES[:10], *(value for batch in batches for value in batch)]
     ] * 3
+
+
+def restarted_without_its_growing_segment(stage: Stage) -> None:
+    """The third one had taken no checkpoint for a while when it ended, and then a file was gone."""
+    stage.append_as_producer(6, "before")
+    stage.run(1_000)
+    stage.log(3).checkpoint()
+    stage.run(100)
+    growing = stage.log(3).active_start
+    for number, value in enumerate(VALUES):
+        stage.append_as_producer(7 + number // 3, value)
+    stage.run(1_000)
+    assert stage.log(3).active_start > growing
+    stage.kill(3)
+    stage.world.nodes["n3"].disk.remove(f"logs/t/0/{growing:020d}.log")
+    stage.start(3)
+
+
+def producers(stage: Stage, node: int) -> list[tuple[object, ...]]:
+    return [(number, one.epoch, list(one.batches)) for number, one in sorted(stage.log(node).producers)]
+
+
+def test_producers_are_rebuilt_before_a_replica_is_in_sync_that_started_without_their_records() -> None:
+    stage = filled()
+    restarted_without_its_growing_segment(stage)
+    stage.run(10)
+    assert stage.log(3).is_unsure
+
+    while 3 in stage.isr():
+        stage.run(10)
+    while 3 not in stage.isr():
+        stage.run(10)
+
+    assert not stage.log(3).is_unsure
+    assert [stage.values(node) for node in (1, 2, 3)] == [[*VALUES, "before", *VALUES]] * 3
+    assert producers(stage, 3) == producers(stage, 1) != []
+
+
+def test_a_rebuild_of_producers_that_was_interrupted_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = filled()
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionLog, "begin_producer_rebuild", lambda *_: None)
+        restarted_without_its_growing_segment(stage)
+        stage.run(8_000)
+        assert stage.log(3).corruption == ()
+        assert stage.log(3).is_unsure
+        stage.kill(3)
+    stage.start(3)
+    stage.run(10)
+    assert stage.log(3).is_unsure
+
+    stage.run(15_000)
+
+    assert not stage.log(3).is_unsure
+    assert stage.isr() == [1, 2, 3]
+    assert producers(stage, 3) == producers(stage, 1)
 
 
 @pytest.mark.parametrize(
