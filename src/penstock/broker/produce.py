@@ -274,6 +274,44 @@ class PendingProduce:
         self.waiting = 1
 
 
+class PendingBatch:
+    """A Produce request with one batch, until that is as durable as `acks` asks: most requests are one.
+
+    Hundreds of them wait for one sync, and no longer fit into a processor's cache if each holds what
+    `PendingProduce` does; then every access to them costs more than the work. So keep it small.
+    """
+
+    __slots__ = ("_service", "acks", "began_ns", "partition", "result")
+
+    def __init__(
+        self, service: "ProduceService", acks: int, began_ns: int, partition: LeaderPartition
+    ) -> None:
+        """`acks` is not 0."""
+        self._service = service
+        self.acks = acks
+        self.began_ns = began_ns
+        self.partition = partition
+        self.result: AppendResult | ApiError = EMPTY
+
+    def acknowledged(self, error: ApiError | None) -> None:
+        """The batch is as durable as `acks` asks, or failed."""
+        if error is not None:
+            self.result = error
+        self._service.settle_one(self)
+
+    def respond(self, result: AppendResult | ApiError) -> None:
+        """Called once, with the result."""
+        raise NotImplementedError
+
+    def pause(self) -> None:
+        """Called when a worker has the batch: its client is not read from."""
+        raise NotImplementedError
+
+    def resume(self) -> None:
+        """Called when the worker is done."""
+        raise NotImplementedError
+
+
 class ProduceService:
     """Appends for producers of every server."""
 
@@ -323,6 +361,48 @@ class ProduceService:
             request.waiting -= 1
         else:
             self._settled(request)
+
+    def produce_one(self, request: PendingBatch, records: memoryview, timeout_ms: int) -> None:
+        """Like `produce`, for one batch without a transaction whose client waits for the result."""
+        if request.began_ns >= self._lease.until or self._offload.queues:
+            self.produce(_general(request, timeout_ms), [(request.partition, records)])
+            return
+        partition, on_all = request.partition, request.acks == ALL_ACKS
+        outcome = self._append(partition, records, on_all)
+        if isinstance(outcome, PendingAppend):
+            general = _general(request, timeout_ms)
+            general.batches = [(partition, records)]
+            self._await_append(general, partition, outcome)
+            general.waiting -= 1
+            return
+        request.result = outcome
+        if isinstance(outcome, ApiError):
+            self._metrics.refused(partition.name.topic, outcome.kind)
+        # What is below the high watermark is as safe as anybody can ask.
+        elif outcome[1] > partition.high_watermark:
+            if on_all:
+                is_safe = partition.when_acknowledged(outcome[1], request.acknowledged, timeout_ms)
+            else:
+                is_safe = partition.when_synced(outcome[1], request.acknowledged)
+            if not is_safe:
+                return
+        self.settle_one(request)
+
+    def settle_one(self, request: PendingBatch) -> None:
+        """The batch has its result; the time is recorded if it did not fail."""
+        result, now = request.result, self._clock.now()
+        if not isinstance(result, ApiError):
+            partition = request.partition
+            if now >= self._lease.until and (request.acks != ALL_ACKS or not _has_others(partition)):
+                # As in `_withhold`.
+                result = NO_LEASE
+            else:
+                topic = partition.name.topic
+                figures = self._metrics.by_topic.get(topic) or self._metrics.figures_of(topic)
+                took, elapsed_ns = figures[2], now - request.began_ns
+                took.counts[bisect_left(took.bounds, elapsed_ns)] += 1
+                took.total += elapsed_ns
+        request.respond(result)
 
     def _without_lease(self, request: PendingProduce, batches: Batches) -> Batches:
         """Keep what the in-sync replicas decide on, not this node alone; the rest gets NOT_LEADER."""
@@ -662,6 +742,15 @@ class ProduceService:
         if not transactions.is_quiet and transactions.is_open(header.producer_id):
             return NOT_TRANSACTIONAL
         return None
+
+
+def _general(request: PendingBatch, timeout_ms: int) -> PendingProduce:
+    """The same request in the form that can wait for a worker."""
+
+    def done(results: Results) -> None:
+        request.respond(results[0])
+
+    return PendingProduce(request.acks, timeout_ms, request.began_ns, done, request.pause, request.resume)
 
 
 def _ignore(_: AppendResult | ApiError) -> None:

@@ -6,9 +6,10 @@ appended and when it is acknowledged; this module only translates.
 
 from collections.abc import Hashable
 from functools import partial
+from uuid import UUID
 
 from penstock.broker.partitions import LeaderPartition
-from penstock.broker.produce import PendingProduce, Results
+from penstock.broker.produce import AppendResult, PendingBatch, PendingProduce, ProduceService, Results
 from penstock.broker.transactions.verification import TransactionalRequest
 from penstock.core.metadata import INTERNAL_TOPICS
 from penstock.core.model import ApiError, ErrorKind, TopicId
@@ -16,6 +17,7 @@ from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.codec import decoders
 from penstock.core.protocol.messages.produce import (
     ProduceRequest,
+    ProduceRequestPartition,
     ProduceRequestTopic,
     ProduceResponse,
     ProduceResponseLeader,
@@ -57,6 +59,16 @@ def produce(  # noqa: C901 - the hot path, straight on purpose
     if request.transactional_id is not None and not _may_use(call, request.transactional_id):
         _refuse_all(call, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return
+    topics, acks = request.topic_data, request.acks
+    if (
+        len(topics) == 1
+        and len(topics[0].partition_data) == 1
+        and acks != NO_ACKS
+        and request.transactional_id is None
+        and call.version >= LOG_START_SINCE
+        and _produce_one(call, topics[0], acks, request.timeout_ms)
+    ):
+        return
     by_id = call.version >= TOPIC_IDS_SINCE
     batches: list[tuple[LeaderPartition | ApiError, memoryview | None]] = []
     names: list[str] = []
@@ -91,6 +103,70 @@ def produce(  # noqa: C901 - the hot path, straight on purpose
             call.version >= ABORTABLE_SINCE,
         )
     call.backend.produce_service.produce(pending, batches)
+
+
+def _produce_one(call: Request, topic: ProduceRequestTopic, acks: int, timeout_ms: int) -> bool:
+    """Append the only batch of a request; returns whether that was done: other cases go the general way."""
+    part, name, backend, named = topic.partition_data[0], topic.name, call.backend, None
+    if call.version >= TOPIC_IDS_SINCE:
+        named = topic.topic_id
+        name = backend.controller.image.topic_name(TopicId(named)) or ""
+    index, records = part.index, part.records
+    target = backend.partitions.led_by_name.get((name, index))
+    if target is None or not records or call.authorizer is not None or name in INTERNAL_TOPICS:
+        return False
+    assert isinstance(records, memoryview)
+    # Not by both: hashing an id is a Python call.
+    key = (call.version, name if named is None else named, index)
+    template = TEMPLATES.by_key.get(key) or _add_template(key, call, topic, index)
+    service = backend.produce_service
+    service.produce_one(SingleProduce(service, acks, call, target, template, named), records, timeout_ms)
+    return True
+
+
+class SingleProduce(PendingBatch):
+    """A request with one batch. Its message is not kept: the template has what the response says."""
+
+    __slots__ = ("_call", "_template", "_topic_id")
+
+    def __init__(
+        self,
+        service: ProduceService,
+        acks: int,
+        call: Request,
+        partition: LeaderPartition,
+        template: Template,
+        topic_id: UUID | None,
+    ) -> None:
+        """`topic_id` if the request names the topic by it."""
+        # The fields of `PendingBatch`, without calling its constructor.
+        self._service = service
+        self.acks = acks
+        self.began_ns = call.began_ns
+        self.partition = partition
+        self._call = call
+        self._template = template
+        self._topic_id = topic_id
+
+    def respond(self, result: AppendResult | ApiError) -> None:
+        if not isinstance(result, ApiError):
+            self._call.reply_template(self._template, result[0], result[2], result[3])
+            return
+        partition, topic_id = self.partition.name, self._topic_id
+        part = ProduceRequestPartition(index=partition.partition, records=None)
+        topic = (
+            ProduceRequestTopic(name=partition.topic, partition_data=(part,))
+            if topic_id is None
+            else ProduceRequestTopic(topic_id=topic_id, partition_data=(part,))
+        )
+        request = ProduceRequest(acks=self.acks, timeout_ms=0, topic_data=(topic,))
+        _respond(self._call, request, [partition.topic], [result])
+
+    def pause(self) -> None:
+        self._call.pause_reads()
+
+    def resume(self) -> None:
+        self._call.resume_reads()
 
 
 def _may_use(call: Request, transactional_id: str) -> bool:
