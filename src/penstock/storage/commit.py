@@ -14,7 +14,7 @@ durable again: the kernel has dropped the pages it could not write, and the next
 succeed without them.
 
 With a journal (`storage.journal`), a round writes one frame with what the logs appended and syncs
-that instead of their files. A request says when the round begins (`begins`) whether its log is in the
+that instead of their files. A request says when the round begins (`begin`) whether its log is in the
 frame; if not, its file is synced as well. If the frame cannot be written or synced, the round goes
 on with the files of all its logs, whose bytes are in the page cache, and the journal is not used
 again. Nobody's callback is called in between.
@@ -35,8 +35,6 @@ from penstock.storage.disk import DiskFailed, File
 from penstock.storage.journal import CommitJournal, FrameBuilder
 
 Done: TypeAlias = Callable[[StorageError | None], None]
-# Puts what a log appended into the frame, if there is one; returns whether its file need not be synced.
-Begins: TypeAlias = Callable[[FrameBuilder | None], bool]
 
 
 class SyncableFile(Protocol):
@@ -57,6 +55,35 @@ class FileSyncer(Protocol):
     def sync(self, files: Sequence[SyncableFile], done: Callable[[OSError | None], None]) -> None: ...
 
 
+class SyncRequest(Protocol):
+    """What takes part in one round."""
+
+    @property
+    def file(self) -> File: ...
+
+    def begin(self, frame: FrameBuilder | None) -> bool:
+        """Put what a log appended into the frame, if there is one.
+
+        Returns whether the file need not be synced.
+        """
+
+    def finish(self, error: StorageError | None) -> None:
+        """The round is over."""
+
+
+class FileSync:
+    """A request for one file."""
+
+    __slots__ = ("file", "finish")
+
+    def __init__(self, file: File, done: Done) -> None:
+        self.file = file
+        self.finish = done
+
+    def begin(self, _: FrameBuilder | None) -> bool:
+        return False
+
+
 @dataclass(slots=True)
 class CommitCounters:
     """Plain numbers for metrics to read."""
@@ -75,7 +102,7 @@ class _Round:
     __slots__ = ("files", "frame", "requests", "started_ns")
 
     def __init__(self) -> None:
-        self.requests: list[tuple[File, Done, Begins | None]] = []
+        self.requests: list[SyncRequest] = []
         # What is synced: the files of all requests, but of those whose log is in the frame. A dict,
         # because a set has no order and every run must sync in the same one.
         self.files: dict[File, None] = {}
@@ -106,15 +133,22 @@ class GroupCommit:
         self._failed: dict[File, DiskFailed] = {}
         self.counters = CommitCounters()
 
-    def request(self, file: File, done: Done, begins: Begins | None = None) -> None:
+    def request(self, file: File, done: Done) -> None:
         """Call `done` when a sync that starts after this call has covered the file.
 
         `done` is never called inside this call, and callbacks are called in the order of the
         requests. The file stays open until then. Once a sync of a file has failed, every later
-        request for it fails with the same error. `begins` is called just before the round starts,
-        perhaps inside this call: what was written until then is covered too.
+        request for it fails with the same error.
         """
-        self._next.requests.append((file, done, begins))
+        self.join(FileSync(file, done))
+
+    def join(self, request: SyncRequest) -> None:
+        """Take part in the next round: like `request`, with `finish` for `done`.
+
+        `begin` is called just before the round starts, perhaps inside this call: what was written
+        until then is covered too.
+        """
+        self._next.requests.append(request)
         if self._running is None and not self._gathering:
             self._gather()
 
@@ -150,9 +184,9 @@ class GroupCommit:
         files = current.files
         journal = self._journal
         frame = None if journal is None else journal.begin_frame()
-        for file, _, begins in current.requests:
-            if begins is None or not begins(frame):
-                files[file] = None
+        for request in current.requests:
+            if not request.begin(frame):
+                files[request.file] = None
         targets: list[SyncableFile] = []
         if frame is not None and frame.parts:
             assert journal is not None
@@ -191,8 +225,8 @@ class GroupCommit:
         if self._next.requests:
             self._gather()
         failed = self._failed
-        for file, done, _ in finished.requests:
-            done(failed.get(file) if failed else None)
+        for request in finished.requests:
+            request.finish(failed.get(request.file) if failed else None)
         journal = self._journal
         if journal is not None:
             self._tend(journal)
@@ -236,4 +270,4 @@ class GroupCommit:
 
 def _files_of(round_: _Round) -> dict[File, None]:
     """The files of all requests, in their order."""
-    return {file: None for file, _, _ in round_.requests}
+    return {request.file: None for request in round_.requests}

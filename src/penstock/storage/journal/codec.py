@@ -55,14 +55,14 @@ FRAME_BYTES = _FRAME.size + _CRCS.size
 _ENTRY = struct.Struct("<B20sqqiI")
 ENTRY_BYTES = _ENTRY.size
 # Kind, key, start, end, epoch and length.
-unpack_entry = _ENTRY.unpack_from
+unpack_entry, pack_entry = _ENTRY.unpack_from, _ENTRY.pack
 # What is kept free at the end of a file, for a frame that says that another file follows.
 FOLLOWED_BYTES = FRAME_BYTES + ENTRY_BYTES
 NO_LOG = bytes(20)
 _PARTITION = struct.Struct("<i")
 # The length of a record batch behind these fields, and its leader epoch.
-_PREFIX = struct.Struct(">8xii")
-_BATCH_PREFIX_BYTES = 12
+read_batch_prefix = struct.Struct(">8xii").unpack_from
+BATCH_PREFIX_BYTES = 12
 
 # The topic id and the partition, as they stand in an entry: every round looks logs up by it.
 LogKey: TypeAlias = bytes
@@ -85,6 +85,8 @@ class EntryKind(enum.IntEnum):
     FOLLOWED = 3
 
 
+# As it stands in an entry: a look into an enumeration costs more than the packing.
+BATCHES = int(EntryKind.BATCHES)
 ENTRY_KINDS = {int(kind): kind for kind in EntryKind}
 
 
@@ -183,17 +185,15 @@ def decode_checkpoints(content: bytes) -> tuple[int, dict[LogKey, int]]:
     return journal_id, dict(_CHECKPOINT.iter_unpack(rows))
 
 
-def pack_batches(key: LogKey, start: Offset, end: Offset, batches: Sequence[bytes], size: int) -> bytes:
-    """What stands in front of an entry's batches, which have `size` bytes."""
-    first, last = batches[0], batches[-1]
-    (length, epoch), position = _PREFIX.unpack_from(first), 0
-    if len(batches) > 1 or _BATCH_PREFIX_BYTES + length != len(first):
-        # Epochs do not decrease: if the last batch has that of the first, all have.
-        length, latest = _PREFIX.unpack_from(last)
-        while (position := position + _BATCH_PREFIX_BYTES + length) < len(last):
-            length, latest = _PREFIX.unpack_from(last, position)
-        epoch = epoch if latest == epoch else -1
-    return _ENTRY.pack(EntryKind.BATCHES, key, start, end, epoch, size)
+def common_epoch(batches: Sequence[bytes]) -> int:
+    """The leader epoch of all these batches, of which each item holds some; -1 if they have several."""
+    length, epoch = read_batch_prefix(batches[0])
+    last, position = batches[-1], 0
+    # Epochs do not decrease: if the last batch has that of the first, all have.
+    length, latest = read_batch_prefix(last)
+    while (position := position + BATCH_PREFIX_BYTES + length) < len(last):
+        length, latest = read_batch_prefix(last, position)
+    return epoch if latest == epoch else -1
 
 
 def pack_durable(key: LogKey, end: Offset, epoch: int = -1) -> bytes:

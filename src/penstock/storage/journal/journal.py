@@ -29,6 +29,8 @@ from penstock.core.values import dataclass
 from penstock.observability import log as events
 from penstock.storage.disk import Disk, DiskFailed, File, NoSuchFile
 from penstock.storage.journal.codec import (
+    BATCH_PREFIX_BYTES,
+    BATCHES,
     COUNT_BITS,
     ENTRY_BYTES,
     FOLLOWED_BYTES,
@@ -37,6 +39,7 @@ from penstock.storage.journal.codec import (
     JournalRun,
     JournalState,
     LogKey,
+    common_epoch,
     decode_checkpoints,
     decode_state,
     encode_checkpoints,
@@ -44,9 +47,10 @@ from penstock.storage.journal.codec import (
     encode_frame,
     encode_state,
     log_key,
-    pack_batches,
     pack_durable,
+    pack_entry,
     pack_followed,
+    read_batch_prefix,
 )
 from penstock.storage.journal.metrics import JournalMetrics
 from penstock.storage.journal.recovery import JournaledLog, JournalRange, JournalScan
@@ -189,9 +193,12 @@ class LogJournal:
             self.drop()
             return False
         frame.room -= size + ENTRY_BYTES
-        frame.keys.append(self.key)
-        parts = frame.parts
-        parts.append(pack_batches(self.key, self.start, self.end, batches, size))
+        key, parts, first = self.key, frame.parts, batches[0]
+        frame.keys.append(key)
+        length, epoch = read_batch_prefix(first)
+        if len(batches) > 1 or BATCH_PREFIX_BYTES + length != len(first):
+            epoch = common_epoch(batches)
+        parts.append(pack_entry(BATCHES, key, self.start, self.end, epoch, size))
         parts += batches
         batches.clear()
         self.room, self.reach = self.room_max, self.end

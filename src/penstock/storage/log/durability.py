@@ -12,12 +12,11 @@ A sync that failed stops the log for good. The kernel drops pages that it could 
 and calls the next sync a success, so trying again would turn a loss into a lie.
 """
 
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from penstock.core.model import Offset, StorageError
-from penstock.storage.commit import Begins, SyncableFile
+from penstock.storage.commit import SyncableFile, SyncRequest
 from penstock.storage.disk import Disk, File
 from penstock.storage.journal import FrameBuilder, LogJournal
 from penstock.storage.log.file_names import TEMPORARY
@@ -28,23 +27,27 @@ Done: TypeAlias = Callable[[StorageError | None], None]
 
 
 class Committer(Protocol):
-    """Group commit as far as a log needs it: `done` is called in the order of requests."""
+    """Group commit as far as a log needs it: callbacks are called in the order of requests."""
 
-    def request(self, file: File, done: Done, begins: Begins | None = None) -> None: ...
+    def request(self, file: File, done: Done) -> None: ...
+
+    def join(self, request: SyncRequest) -> None: ...
 
 
 class ImmediateCommit:
     """Syncs at once and blocks: for tools and tests without a loop."""
 
-    def request(self, file: SyncableFile, done: Done, begins: Begins | None = None) -> None:
-        if begins is not None:
-            begins(None)
+    def request(self, file: SyncableFile, done: Done) -> None:
         try:
             file.sync()
         except StorageError as error:
             done(error)
         else:
             done(None)
+
+    def join(self, request: SyncRequest) -> None:
+        request.begin(None)
+        self.request(request.file, request.finish)
 
 
 class LogEnds(Protocol):
@@ -71,6 +74,22 @@ class DirectoryNames:
 class Durability:
     """The synced end of a log, and the reason why it may have stopped."""
 
+    __slots__ = (
+        "_commit",
+        "_directory",
+        "_disk",
+        "_names",
+        "_sealed",
+        "_temporaries",
+        "generation",
+        "journal",
+        "puts",
+        "rolls",
+        "sharing",
+        "stopped",
+        "synced",
+    )
+
     def __init__(
         self,
         disk: Disk,
@@ -80,14 +99,14 @@ class Durability:
         journal: LogJournal | None = None,
     ) -> None:
         self.synced = synced
-        self._journal = journal
+        self.journal = journal
         self.stopped: BaseException | None = None
         self._disk = disk
         self._directory = directory
         self._commit = commit
         self._names: File = DirectoryNames(disk, directory)  # type: ignore[assignment]
         # Grows with every truncation, after which earlier requests say nothing about the new end.
-        self._generation = 0
+        self.generation = 0
         # Grows when small files that are on their way have become wrong.
         self.puts = 0
         self._temporaries = 0
@@ -95,9 +114,8 @@ class Durability:
         # covers what is appended to the file until then.
         self.sharing: File | None = None
         self._sealed: dict[File, None] = {}
-        # Requests of `commit` in their order: those whose round has not begun, and those whose has.
-        self._gathering: deque[tuple[File, LogEnds, Segment, Done, int]] = deque()
-        self._running: deque[tuple[Done, int, Offset]] = deque()
+        # How many files were retired: as long as it stays the same, so does the active segment.
+        self.rolls = 0
 
     def stop(self, cause: BaseException) -> None:
         """Take no more writes; the first cause is kept."""
@@ -106,23 +124,23 @@ class Durability:
 
     def request(self, file: File, end: Offset, done: Done) -> None:
         """Sync the active file; then everything below `end`, its end now, is durable."""
-        generation = self._generation
+        generation = self.generation
 
         def finished(error: StorageError | None) -> None:
-            self._reached(error, generation, end, done)
+            self.reached(error, generation, end, done)
 
         self._commit.request(file, finished)
 
-    def _reached(self, error: StorageError | None, generation: int, end: Offset, done: Done) -> None:
+    def reached(self, error: StorageError | None, generation: int, end: Offset, done: Done) -> None:
         """Called when a sync of everything below `end` has ended; ignored if the log was cut since."""
         if error is not None:
             self.stop(error)
         if self.stopped is not None:
             done(LogStopped(self._directory, self.stopped))
             return
-        if generation == self._generation and end > self.synced:
+        if generation == self.generation and end > self.synced:
             self.synced = end
-            journal = self._journal
+            journal = self.journal
             if journal is not None and end > journal.reach and journal.is_on:
                 journal.mark(end)
         done(None)
@@ -133,45 +151,7 @@ class Durability:
         Everything that is in this segment or before it when the round begins is durable when `done`
         is called.
         """
-        self._gathering.append((file, log, segment, done, self._generation))
-        self._commit.request(file, self._finish, self._begin)
-
-    def _begin(self, frame: FrameBuilder | None) -> bool:
-        """The round of the oldest request begins: put what was appended into the frame, if there is one."""
-        file, log, segment, done, generation = self._gathering.popleft()
-        if self.sharing is file:
-            self.sharing = None
-        if self.stopped is not None or generation != self._generation:
-            # A log that was removed meanwhile has no end, and one that was cut has another.
-            self._running.append((done, generation, Offset(0)))
-            return False
-        reach = log.reach(segment)
-        self._running.append((done, generation, reach))
-        journal = self._journal
-        if journal is None or not journal.is_on:
-            return False
-        if frame is None:
-            journal.drop()
-            journal.is_on = False
-            return False
-        return journal.take(frame, reach, self.synced)
-
-    def _finish(self, error: StorageError | None) -> None:
-        """The round of the oldest request that has begun is over."""
-        done, generation, reach = self._running.popleft()
-        journal = self._journal
-        if (
-            error is None
-            and self.stopped is None
-            and generation == self._generation
-            and journal is not None
-            and self.synced < reach <= journal.reach
-        ):
-            # Nearly always, since most rounds write a frame and nothing else.
-            self.synced = reach
-            done(None)
-        else:
-            self._reached(error, generation, reach, done)
+        self._commit.join(LogSync(self, file, log, segment, done))
 
     def request_names(self, done: Done | None = None) -> None:
         """Sync the directory."""
@@ -200,6 +180,7 @@ class Durability:
                 file.close()
 
         self._sealed[file] = None
+        self.rolls += 1
         self._commit.request(file, finished)
 
     def put(self, name: str, content: bytes, done: Done | None = None, *, lasting: bool = False) -> None:
@@ -211,7 +192,7 @@ class Durability:
         self._temporaries += 1
         path = f"{self._directory}/{name}"
         temporary = f"{path}.{self._temporaries}{TEMPORARY}"
-        asked = (self._generation, 0 if lasting else self.puts)
+        asked = (self.generation, 0 if lasting else self.puts)
         file = self._disk.open(temporary, create=True)
         try:
             file.append(content)
@@ -221,7 +202,7 @@ class Durability:
 
         def finished(error: StorageError | None) -> None:
             try:
-                if error is None and asked == (self._generation, 0 if lasting else self.puts):
+                if error is None and asked == (self.generation, 0 if lasting else self.puts):
                     self._disk.rename(temporary, path)
                 else:
                     self._disk.remove(temporary)
@@ -250,9 +231,79 @@ class Durability:
 
     def forget_requests(self, synced: Offset) -> None:
         """The log was truncated: syncs already requested say nothing about the new end."""
-        self._generation += 1
+        self.generation += 1
         self.sharing = None
         self.cancel_puts()
         self.synced = synced
-        if self._journal is not None:
-            self._journal.cut(synced)
+        if self.journal is not None:
+            self.journal.cut(synced)
+
+
+class LogSync:
+    """A log in one round. There is one for every log that was written, so it touches little."""
+
+    __slots__ = (
+        "_done",
+        "_durability",
+        "_generation",
+        "_is_in_frame",
+        "_log",
+        "_reach",
+        "_rolls",
+        "_segment",
+        "file",
+    )
+
+    def __init__(
+        self, durability: Durability, file: File, log: LogEnds, segment: Segment, done: Done
+    ) -> None:
+        self._durability = durability
+        self._generation = durability.generation
+        self._rolls = durability.rolls
+        self.file = file
+        self._log = log
+        self._segment = segment
+        self._done = done
+        # What is durable when the round is over.
+        self._reach = Offset(0)
+        self._is_in_frame = False
+
+    def begin(self, frame: FrameBuilder | None) -> bool:
+        """Put what was appended into the frame, if there is one."""
+        durability = self._durability
+        if durability.sharing is self.file:
+            durability.sharing = None
+        if durability.stopped is not None or self._generation != durability.generation:
+            # A log that was removed meanwhile has no end, and one that was cut has another.
+            return False
+        journal = durability.journal
+        if journal is None or not journal.is_on:
+            self._reach = self._log.reach(self._segment)
+            return False
+        if journal.batches and self._rolls == durability.rolls:
+            # Nearly always. The batches end where the log does, which is not looked at.
+            reach = self._reach = journal.end
+        else:
+            reach = self._reach = self._log.reach(self._segment)
+        if frame is None:
+            journal.drop()
+            journal.is_on = False
+            return False
+        self._is_in_frame = journal.take(frame, reach, durability.synced)
+        return self._is_in_frame
+
+    def finish(self, error: StorageError | None) -> None:
+        """The round is over."""
+        durability, reach = self._durability, self._reach
+        if (
+            error is None
+            and self._is_in_frame
+            and durability.synced < reach
+            and durability.stopped is None
+            and self._generation == durability.generation
+        ):
+            # Nearly always, since most rounds write a frame and nothing else.
+            durability.synced = reach
+            self._done(None)
+        else:
+            durability.reached(error, self._generation, reach, self._done)

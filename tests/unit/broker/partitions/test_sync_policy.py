@@ -23,7 +23,7 @@ from penstock.core.model import (
 )
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.runtime import Callback, Runtime, Timer
-from penstock.storage.commit import Begins
+from penstock.storage.commit import FileSync, SyncRequest
 from penstock.storage.disk import CrashableDisk, File
 from penstock.storage.log import PartitionLog
 
@@ -36,27 +36,27 @@ class HeldCommit:
     """Group commit whose rounds end when the test says so."""
 
     def __init__(self) -> None:
-        self.requests: list[tuple[File, Callable[[StorageError | None], None]]] = []
-        self._begins: list[Begins] = []
+        self.requests: list[SyncRequest] = []
+        self._to_begin: list[SyncRequest] = []
 
-    def request(
-        self, file: File, done: Callable[[StorageError | None], None], begins: Begins | None = None
-    ) -> None:
-        self.requests.append((file, done))
-        if begins is not None:
-            self._begins.append(begins)
+    def request(self, file: File, done: Callable[[StorageError | None], None]) -> None:
+        self.join(FileSync(file, done))
+
+    def join(self, request: SyncRequest) -> None:
+        self.requests.append(request)
+        self._to_begin.append(request)
 
     def begin(self) -> None:
-        begins, self._begins = self._begins, []
-        for call in begins:
-            call(None)
+        to_begin, self._to_begin = self._to_begin, []
+        for request in to_begin:
+            request.begin(None)
 
     def finish(self) -> None:
         self.begin()
         requests, self.requests = self.requests, []
-        for file, done in requests:
-            file.sync()
-            done(None)
+        for request in requests:
+            request.file.sync()
+            request.finish(None)
 
 
 class Soon:
@@ -132,7 +132,7 @@ def test_a_round_covers_what_was_appended_until_it_began_and_nothing_later() -> 
 
     bench.commit.begin()
     bench.append()
-    bench.commit.requests.pop(0)[1](None)
+    bench.commit.requests.pop(0).finish(None)
 
     assert bench.acknowledged == [1, 2]
 
@@ -148,7 +148,7 @@ def test_a_segment_that_is_rolled_before_the_round_begins_counts_up_to_its_own_e
     bench.partition.log.roll()
     bench.append()
     bench.commit.begin()
-    bench.commit.requests.pop(0)[1](None)
+    bench.commit.requests.pop(0).finish(None)
 
     assert bench.acknowledged == [1]
 

@@ -9,16 +9,18 @@ from fastcrc import crc32
 
 from penstock.core.model import Offset, PartitionIndex, TopicId
 from penstock.storage.journal.codec import (
+    BATCHES,
     COUNT_BITS,
     EntryKind,
     FileHeader,
+    common_epoch,
     decode_file_header,
     encode_file_header,
     encode_frame,
     is_whole,
     log_key,
-    pack_batches,
     pack_durable,
+    pack_entry,
     read_frame_header,
 )
 from penstock.storage.journal.recovery import JournalScan
@@ -38,7 +40,7 @@ def example() -> bytes:
 def test_the_frame_of_the_document_is_what_is_written() -> None:
     first, second = log_key(TOPIC, PartitionIndex(1)), log_key(TOPIC, PartitionIndex(0))
     parts = [
-        pack_batches(first, Offset(41), Offset(42), [BATCH], len(BATCH)),
+        pack_entry(BATCHES, first, 41, 42, common_epoch([BATCH]), len(BATCH)),
         BATCH,
         pack_durable(second, Offset(1000)),
     ]
