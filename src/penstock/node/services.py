@@ -198,6 +198,7 @@ class NodeServices:
                 options.data_dir,
             ),
             controller=controller,
+            peers=self.member.peers,
             partitions=self.partitions,
             topics=topics,
             groups=groups,

@@ -47,6 +47,8 @@ REDIAL_MS_MAX = 500
 LASTING_MS = 200
 # An attempt that takes longer than this waits for packets that were lost.
 STALLED_MS = 250
+# As long as a broker's session: by then the controller has fenced it, or it is only we who cannot reach it.
+JUST_ENDED_MS = 2_000
 # The node that was dialled, its address, and the identity found there.
 OnIdentityMismatch: TypeAlias = Callable[[NodeId, Address, NodeIdentity], None]
 
@@ -252,6 +254,8 @@ class PeerManager:
         self._calls: dict[Link, PeerConnector] = {}
         self._guests: dict[Link, InboundLink] = {}
         self._strangers: list[OnIdentityMismatch] = []
+        # When a node's process seems to have ended: its links did, or its port began to refuse connections.
+        self._ended_at: dict[NodeId, Instant] = {}
         self._is_closed = False
 
     def serve(self, channel: Channel, handler: ChannelHandler) -> None:
@@ -283,6 +287,7 @@ class PeerManager:
         wanted = {node: None for kept in self._kept.values() for node in kept if node != self._me}
         self._addresses.update(addresses)
         self._addresses = {node: self._addresses[node] for node in wanted}
+        self._ended_at = {node: ended for node, ended in self._ended_at.items() if node in wanted}
         for dialling in list(self._lines.values()):
             if self._addresses.get(dialling.node) != dialling.address:
                 self._leave(dialling)
@@ -328,6 +333,17 @@ class PeerManager:
         """Whether the node has a link to us: then its process is alive, even if we cannot reach it."""
         return any(guest.node_id == node and not guest.is_ours for guest in self._guests.values())
 
+    def just_ended(self) -> tuple[NodeId, ...]:
+        """The nodes whose process ended a moment ago, as far as can be seen from here.
+
+        All their links have ended, and their port refuses connections, or has not replied yet.
+        """
+        if not self._ended_at:
+            return ()
+        since = self._runtime.clock.now() - JUST_ENDED_MS * MILLISECOND
+        linked = {guest.node_id: None for guest in self._guests.values()}
+        return tuple(node for node, ended in self._ended_at.items() if ended > since and node not in linked)
+
     def join_cluster(self, cluster_id: UUID) -> None:
         """Accept only nodes of this cluster from now on; close links to others."""
         self._runtime.transport.join_cluster(cluster_id)
@@ -345,6 +361,7 @@ class PeerManager:
             return
         dialling = self._calls.get(link)
         self._guests[link] = InboundLink(link, peer, is_ours=dialling is not None)
+        self._ended_at.pop(peer.node_id, None)
         if dialling is None:
             self._came_back(peer.node_id)
         elif peer.node_id != dialling.node:
@@ -397,6 +414,7 @@ class PeerManager:
             return
         events.debug("peer.link_closed", peer=dialling.node, ending=ending.name)
         was_open, at_once = dialling.closed(ending)
+        self._note_end(dialling.node, ending)
         is_wanted = self._lines.get((dialling.node, dialling.line)) is dialling
         if is_wanted and at_once:
             self._redial(dialling)
@@ -407,6 +425,12 @@ class PeerManager:
         for watcher, line in self._watchers:
             if line is dialling.line:
                 watcher.lost(dialling.node, ending)
+
+    def _note_end(self, node: NodeId, ending: CloseReason) -> None:
+        if ending in (CloseReason.ENDED, CloseReason.REFUSED):
+            self._ended_at.setdefault(node, self._runtime.clock.now())
+        else:
+            self._ended_at.pop(node, None)
 
     def close(self) -> None:
         """Close every link, without notifying watchers."""

@@ -1,6 +1,7 @@
 """What the handlers of the Kafka server work with."""
 
 from penstock.broker.cluster import Controller, QuorumAdmin
+from penstock.broker.cluster.peers import PeerManager
 from penstock.broker.configs import ConfigService
 from penstock.broker.coordinator.groups import GroupService
 from penstock.broker.coordinator.transactions import TransactionService
@@ -59,6 +60,7 @@ class Backend:
 
     node: NodeInfo
     controller: Controller
+    peers: PeerManager
     partitions: ReplicaManager
     topics: TopicService
     configs: ConfigService

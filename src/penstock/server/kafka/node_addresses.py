@@ -5,12 +5,18 @@
     other nodes    by the address they registered for the listener of the same name
 
 A node without such a listener is left out.
+
+A leader whose process ended a moment ago is not named, though the controller has not fenced it yet: a
+client that hears of none asks again soon, and one that is sent to a dead leader waits there (librdkafka
+for a second, the Java Admin client of Kafka 3.9 until its call times out). For two seconds it stays
+in the list of brokers, also when it is fenced: librdkafka that is told of another leader, and that the
+former one's broker is gone, in the same response, forgets both and asks again a second later.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from penstock.core.metadata import NO_LEADER, Broker, Partition
+from penstock.core.metadata import NO_LEADER, Broker, Partition, Topic
 from penstock.core.model import NodeId
 from penstock.core.protocol import ErrorCode
 from penstock.runtime import Address
@@ -67,7 +73,12 @@ def controller_id(call: Request) -> int:
     leader = own if controller.is_leading else controller.leader
     others = (broker.node_id for broker in image.each_broker())
     # A controller that is no broker has no listener for clients.
-    live = (each for each in (leader, own, *others) if each is not None and image.is_live(each))
+    ended = call.backend.peers.just_ended()
+    live = (
+        each
+        for each in (leader, own, *others)
+        if each is not None and each not in ended and image.is_live(each)
+    )
     return next(live, NO_LEADER)
 
 
@@ -87,8 +98,10 @@ class ListenerView:
     """The cluster as the clients of one listener can reach it."""
 
     def __init__(self, call: Request) -> None:
-        self.brokers = named_brokers(call)
-        self.live = frozenset(broker.node_id for broker in self.brokers)
+        self._ended = call.backend.peers.just_ended()
+        known = named_brokers(call, fenced=bool(self._ended))
+        self.live = frozenset(broker.node_id for broker in known if not broker.fenced)
+        self.brokers = [broker for broker in known if not broker.fenced or broker.node_id in self._ended]
         self._image = call.backend.controller.image
         self._partitions = call.backend.partitions
         self._own = call.backend.node.node_id
@@ -101,10 +114,17 @@ class ListenerView:
             unnamed = leader != NO_LEADER and self._image.is_live(leader)
             code = ErrorCode.LISTENER_NOT_FOUND if unnamed else ErrorCode.LEADER_NOT_AVAILABLE
             return PartitionAvailability(code, NO_LEADER, offline)
+        if leader in self._ended:
+            return PartitionAvailability(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, offline)
         if leader == self._own and self._partitions.find(topic, partition.index) is None:
             # Its log is still being created: nothing could be written to it.
             return PartitionAvailability(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, offline)
         return PartitionAvailability(ErrorCode.NONE, leader, offline)
+
+    def lost_a_leader(self, topic: Topic) -> bool:
+        """Whether the process of a partition's leader has just ended."""
+        ended = self._ended
+        return bool(ended) and any(partition.leader in ended for partition in topic.partitions)
 
     def missing(self, replicas: Iterable[NodeId]) -> tuple[NodeId, ...]:
         """The replicas that cannot be reached now."""

@@ -238,7 +238,13 @@ class TopicRows:
 
     def row(self, topic: Topic) -> MetadataResponseTopic:
         kept = self._cache.rows.get(topic.id)
-        if kept is not None and kept.topic is topic and kept.live == self._reach.live:
+        reach = self._reach
+        if (
+            kept is not None
+            and kept.topic is topic
+            and kept.live == reach.live
+            and not reach.lost_a_leader(topic)
+        ):
             row = kept.row
         else:
             row = self._make(topic)

@@ -158,6 +158,54 @@ def test_a_process_that_ended_is_dialled_again_at_once_and_refuses() -> None:
     assert a.peers.hears(NODES["c"])
 
 
+def test_a_process_has_just_ended_for_two_seconds_or_until_it_is_back() -> None:
+    stage = together()
+    a = stage.nodes["a"]
+    seen = [a.peers.just_ended()]
+
+    stage.world.nodes["b"].kill()
+    stage.run(10)
+    seen.append(a.peers.just_ended())
+    stage.run(2_000)
+    seen.append(a.peers.just_ended())
+    stage.world.nodes["b"].start()
+    stage.run(100)
+    stage.world.nodes["b"].kill()
+    stage.run(10)
+    seen.append(a.peers.just_ended())
+    stage.world.nodes["b"].start()
+    stage.run(100)
+    seen.append(a.peers.just_ended())
+
+    assert seen == [(), (NODES["b"],), (), (NODES["b"],), ()]
+
+
+def test_a_process_that_is_linked_to_us_has_not_ended_though_its_port_refuses() -> None:
+    stage = together()
+    a, b = stage.nodes["a"], NODES["b"]
+
+    a.peers.keep("test", {b: Address("b", PORT + 1)})
+    stage.run(1_000)
+
+    assert a.notes[-1] == "lost 2 REFUSED"
+    assert a.peers.hears(b)
+    assert a.peers.just_ended() == ()
+
+
+def test_a_node_that_nobody_hears_of_has_not_ended_for_sure() -> None:
+    stage = together()
+    a = stage.nodes["a"]
+    seen: dict[tuple[NodeId, ...], None] = {}
+
+    stage.world.nodes["b"].cut_power()
+    for _ in range(1_000):
+        stage.run(10)
+        seen[a.peers.just_ended()] = None
+
+    assert any(note.startswith("lost 2") for note in a.notes)
+    assert list(seen) == [()]
+
+
 def test_a_node_that_comes_back_is_reached_by_everybody_soon() -> None:
     stage = together()
     stage.world.nodes["b"].kill()

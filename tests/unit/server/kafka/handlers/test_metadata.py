@@ -14,7 +14,7 @@ from penstock.core.metadata import (
     MetadataImage,
     ReplicaAssignment,
 )
-from penstock.core.model import BrokerEpoch, NodeId, PartitionIndex, TopicId
+from penstock.core.model import MILLISECOND, BrokerEpoch, NodeId, PartitionIndex, TopicId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
@@ -290,6 +290,37 @@ def test_replicas_that_are_down_are_offline_and_version_0_leaves_them_out(stage:
     assert partition.offline_replicas == (2,)
     (partition,) = only_topic(oldest).partitions
     assert (partition.error_code, partition.replica_nodes) == (ErrorCode.REPLICA_NOT_AVAILABLE, (1,))
+
+
+def test_a_leader_whose_process_has_just_ended_is_not_named_though_it_is_not_fenced_yet(
+    stage: "Stage",
+) -> None:
+    stage.add_broker(2, BrokerEndpoint("PLAINTEXT", "two", 9092))
+    with_orders(stage, replicas=(2, 1))
+    client = stage.client()
+    before = client.ask(named("orders"), MetadataResponse, 12)
+
+    stage.backend.peers.keep("test", {NodeId(2): Address("two", 7000)})
+    while not stage.backend.peers.just_ended():
+        stage.world.run(1_000)
+    client.send(named("orders"), 12)
+    ended = client.receive(MetadataResponse, 12)
+    is_fenced = not stage.backend.controller.image.is_live(NodeId(2))
+    stage.run(100 * MILLISECOND)
+    client.send(named("orders"), 12)
+    fenced = client.receive(MetadataResponse, 12)
+    stage.run()
+    last = client.ask(named("orders"), MetadataResponse, 12)
+
+    assert not is_fenced
+    answers = (before, ended, fenced, last)
+    assert [only_topic(each).partitions[0].leader_id for each in answers] == [2, -1, 1, 1]
+    assert [only_topic(each).partitions[0].error_code for each in answers] == [
+        *(ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NONE, ErrorCode.NONE)
+    ]
+    # In the list it stays a little longer, for the sake of librdkafka: see `node_addresses`.
+    assert [len(each.brokers) for each in answers] == [2, 2, 2, 1]
+    assert only_topic(fenced).partitions[0].offline_replicas == (2,)
 
 
 def test_an_answer_follows_changes_of_the_topic(stage: "Stage") -> None:
