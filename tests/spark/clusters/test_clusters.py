@@ -45,7 +45,7 @@ class Trials:
             trial.pipeline.end()
 
 
-@pytest.mark.timeout(900)  # several JVMs, one after the other
+@pytest.mark.timeout(1_800)  # several JVMs, one after the other, on a machine that may be busy
 def test_a_standalone_cluster_runs_the_pipeline_unchanged(trial_on: Trials, tmp_path: Path) -> None:
     with StandaloneCluster(tmp_path) as cluster:
         trial = trial_on(cluster.master)
@@ -60,7 +60,7 @@ def test_a_standalone_cluster_runs_the_pipeline_unchanged(trial_on: Trials, tmp_
 
 
 @pytest.mark.skipif("PENSTOCK_SPARK_KILLS" not in os.environ, reason="it takes minutes: make sparkkills")
-@pytest.mark.timeout(900)  # several JVMs, one after the other
+@pytest.mark.timeout(1_800)  # several JVMs, one after the other, on a machine that may be busy
 def test_a_local_cluster_runs_the_pipeline_unchanged(trial_on: Trials) -> None:
     trial = trial_on("local-cluster[2,1,1024]")
 
