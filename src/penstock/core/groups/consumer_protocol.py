@@ -428,7 +428,9 @@ def _member(
         return ApiError(ErrorKind.FENCED_INSTANCE, f"{holder} has the instance id {instance_id}")
     if member is None or (instance_id is not None and holder is None):
         return ApiError(ErrorKind.UNKNOWN_MEMBER, f"{member_id} is not a member of the group")
-    if command.epoch != member.epoch and not _lost_a_response(member, command):
+    # Whoever joins has given up everything, also when its leave was lost, or it was refused at another epoch.
+    is_valid = command.epoch in (JOIN_EPOCH, member.epoch) or _lost_a_response(member, command)
+    if not is_valid:
         detail = f"epoch {command.epoch} is not {member.epoch}: the member must give up everything and join"
         return ApiError(ErrorKind.FENCED_MEMBER_EPOCH, detail)
     return _assignor_problem(command.assignor, outcome) or member
@@ -449,6 +451,9 @@ def _rejoin_static(
 ) -> ConsumerMember | ApiError:
     """A static member is back: it takes over its predecessor's partitions, unless that is still alive."""
     if old.epoch != LEAVE_STATIC_EPOCH and old.stored.classic is None:
+        if command.member_id == old.stored.member_id:
+            # No successor: the response to its first request to join was lost, or its leave.
+            return old
         detail = f"{old.stored.member_id} has not left: instance id {command.instance_id} is taken"
         return ApiError(ErrorKind.UNRELEASED_INSTANCE, detail)
     if command.member_id != old.stored.member_id and command.member_id in group.members:

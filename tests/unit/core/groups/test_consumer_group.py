@@ -161,11 +161,45 @@ def test_a_group_whose_members_left_is_empty_and_can_be_deleted() -> None:
 
 def test_a_member_with_a_wrong_epoch_is_fenced() -> None:
     driver = ConsumerDriver()
-    member = driver.member("a")
+    member, other = driver.member("a"), driver.member("b")
+    driver.reconcile(member, other)
 
     assert driver.refused("a", member.epoch + 1) is ErrorKind.FENCED_MEMBER_EPOCH
     assert driver.refused("a", member.epoch - 1, owned=None) is ErrorKind.FENCED_MEMBER_EPOCH
     assert driver.refused("x", member.epoch) is ErrorKind.UNKNOWN_MEMBER
+
+
+def test_a_member_that_was_fenced_joins_again_under_its_id() -> None:
+    driver = ConsumerDriver()
+    first, second = driver.member("a"), driver.member("b")
+    driver.reconcile(first, second)
+    third = driver.member("c")
+    driver.reconcile(first, second, third)
+    before, epoch = first.partitions, first.epoch
+    assert driver.refused("a", epoch + 1) is ErrorKind.FENCED_MEMBER_EPOCH
+
+    first.owned = {}
+    first.join()
+
+    assert (first.partitions, first.epoch) == (before, epoch)
+    assert driver.described().epoch == epoch
+
+
+def test_a_member_that_joins_again_has_given_up_what_it_was_asked_for() -> None:
+    driver = ConsumerDriver(topics=Topics(t=6))
+    first, second = driver.member("a"), driver.member("b")
+    driver.reconcile(first, second)
+    third = driver.member("c")
+    driver.beat("a", first.epoch, owned=first.owned)
+    third.beat()
+    assert third.partitions == []
+
+    first.owned = {}
+    first.join()
+    third.beat()
+
+    assert third.partitions != []
+    driver.check_exclusive(first, third)
 
 
 def test_a_member_whose_response_was_lost_may_say_its_previous_epoch() -> None:

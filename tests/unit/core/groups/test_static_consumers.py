@@ -48,6 +48,15 @@ def test_nobody_takes_over_an_instance_id_whose_member_is_alive() -> None:
     static.beat()
 
 
+def test_a_static_member_whose_join_had_no_response_joins_again() -> None:
+    _, static, _ = two_members()
+    before, epoch = static.partitions, static.epoch
+
+    static.join()
+
+    assert (static.partitions, static.epoch) == (before, epoch)
+
+
 def test_the_predecessor_is_fenced_once_its_successor_has_joined() -> None:
     driver, static, _ = two_members()
     static.leave(-2)
