@@ -81,6 +81,20 @@ def test_reads_are_short_only_at_the_end(disk: Disk) -> None:
     file.close()
 
 
+def test_a_file_is_read_as_a_whole(disk: Disk) -> None:
+    disk.make_directory("d")
+    write(disk, "d/a", bytes(300_000) + b"end")
+    write(disk, "d/b", b"")
+
+    assert disk.read("d/a") == bytes(300_000) + b"end"
+    assert disk.read("d/b") == b""
+    with pytest.raises(NoSuchFile):
+        disk.read("d/c")
+    with pytest.raises(DiskFailed) as failed:
+        disk.read("d")
+    assert failed.value.errno == errno.EISDIR
+
+
 def test_writing_in_place_keeps_the_rest_and_fills_gaps_with_zeros(disk: Disk) -> None:
     file = disk.open("a", create=True)
     file.append(b"0123456789")

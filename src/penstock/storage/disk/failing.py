@@ -90,6 +90,11 @@ class FailingDisk:
             self._inner.open(path, create=create, exclusive=exclusive, readonly=readonly), self._plan
         )
 
+    def read(self, path: str) -> bytes:
+        self._plan.check("open", path)
+        self._plan.check("pread", path)
+        return self._inner.read(path)
+
     def exists(self, path: str) -> bool:
         return self._inner.exists(path)
 

@@ -23,6 +23,7 @@ a rename happens as a whole, and a change implies the earlier ones of the same n
 
 import errno as errnos
 from collections.abc import Iterator
+from contextlib import closing
 from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.storage.disk.port import Buffer, DirectoryLocked, disk_error
@@ -503,6 +504,10 @@ class CrashableDisk:
             node = PageCache()
             self._change((place, node))
         return CrashableFile(self._power, path, node, readonly)
+
+    def read(self, path: str) -> bytes:
+        with closing(self.open(path, readonly=True)) as file:
+            return file.pread(0, file.size())
 
     def exists(self, path: str) -> bool:
         return self._tree.find(path) is not None

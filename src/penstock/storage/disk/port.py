@@ -82,6 +82,9 @@ class Disk(Protocol):
     ) -> File:
         """Open a file; `create` makes it if missing, `exclusive` insists on making it."""
 
+    def read(self, path: str) -> bytes:
+        """The whole content of a file: what opening, reading and closing it would give, for less."""
+
     def exists(self, path: str) -> bool: ...
 
     def is_directory(self, path: str) -> bool: ...

@@ -19,6 +19,7 @@ file as long as it was. Another replica's end tells it.
 """
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from penstock.core.model import CorruptionError, LeaderEpoch, Offset
@@ -230,12 +231,17 @@ class JournalScan:
 
     def recover(self, key: LogKey, after: int) -> JournaledLog:
         """What the frames behind the sequence `after` say about a log."""
-        ranges: list[JournalRange] = []
+        known = self._logs.get(key, ())
+        ranges = list(known)
+        if _are_successive(ranges, after):
+            durable, last = ranges[-1].end, ranges[-1].sequence
+            return JournaledLog(ranges, durable, self._unknown_after(last))
+        ranges = []
         durable, last = Offset(0), after
         marked: JournalRange | None = None
         durable_kind = EntryKind.DURABLE
         # Without names for the fields, which cost more than the rest of this loop.
-        for found in self._logs.get(key, ()):
+        for found in known:
             sequence, _, kind, start, end, _, _, _ = found
             if sequence <= after:
                 continue
@@ -248,5 +254,24 @@ class JournalScan:
                 ranges.pop()
             ranges.append(found)
             durable = end
-        unknown = [damage.reason for damage in self.damage if damage.end > last + 1]
-        return JournaledLog(ranges, durable, unknown[0] if unknown else "", marked)
+        return JournaledLog(ranges, durable, self._unknown_after(last), marked)
+
+    def _unknown_after(self, sequence: int) -> str:
+        """Why frames behind this one cannot be read, if there are any."""
+        unknown = [damage.reason for damage in self.damage if damage.end > sequence + 1]
+        return unknown[0] if unknown else ""
+
+
+_kind_of, _start_of, _end_of = itemgetter(2), itemgetter(3), itemgetter(4)
+
+
+def _are_successive(ranges: list[JournalRange], after: int) -> bool:
+    """Whether all of these are batches behind the frame `after`, each where the one before it ended.
+
+    They are, for nearly every log of a node that was killed: then this saves a loop over all of them.
+    """
+    if not ranges or ranges[0].sequence <= after:
+        return False
+    if list(map(_kind_of, ranges)).count(EntryKind.BATCHES) != len(ranges):
+        return False
+    return list(map(_start_of, ranges))[1:] == list(map(_end_of, ranges))[:-1]

@@ -108,13 +108,9 @@ def unframe(kind: FileKind, content: Buffer) -> memoryview:
 def read_file(disk: Disk, path: str) -> bytes | None:
     """The content of a small file, or None if there is no such file."""
     try:
-        file = disk.open(path, readonly=True)
+        return disk.read(path)
     except NoSuchFile:
         return None
-    try:
-        return file.pread(0, file.size())
-    finally:
-        file.close()
 
 
 def read_if_good(disk: Disk, path: str) -> bytes | None:

@@ -52,7 +52,7 @@ class JournaledTail:
         # Up to where the log was durable, and why that may not be all.
         self.durable = known.durable
         self.doubt = known.doubt
-        self._epochs = [found for found in known.ranges if found.epoch >= 0]
+        self._epochs = [found for found in known.ranges if found[5] >= 0]
         self._next = 0
         # An epoch, and what `same_epoch_until` last found for it.
         self._same_epoch = (-1, 0)
@@ -84,11 +84,15 @@ class JournaledTail:
     def same_epoch_until(self, offset: int, epoch: int) -> int:
         """Up to where the journal has no other epoch than this, from `offset` on."""
         known, until = self._same_epoch
+        entries = self._epochs
+        if self._next < len(entries) and entries[self._next].epoch == entries[-1].epoch == epoch:
+            # Epochs do not decrease.
+            return BASE_OFFSET_MAX
         if known != epoch or until <= offset:
             # Kept, since a start asks after every batch that is not plain.
             others = (
                 entry.start
-                for entry in islice(self._epochs, self._next, None)
+                for entry in islice(entries, self._next, None)
                 if entry.epoch != epoch and entry.end > offset
             )
             until = next(others, BASE_OFFSET_MAX)
@@ -105,6 +109,8 @@ class JournaledTail:
 
     def next_start(self, offset: Offset) -> Offset | None:
         """The first offset from this one on that the journal has; None if it has nothing behind it."""
+        if not self._ranges or self._ranges[-1].end <= offset:
+            return None
         index = bisect_right(self._ends, offset)
         return None if index == len(self._ranges) else max(offset, self._ranges[index].start)
 

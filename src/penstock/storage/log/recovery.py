@@ -947,6 +947,14 @@ def _close_writer(state: LogState) -> None:
         segment.writer = None
 
 
+class DecodedCheckpoint(NamedTuple):
+    """A checkpoint, and what two of its fields say. One whose fields cannot be read is none."""
+
+    checkpoint: Checkpoint
+    producers: ProducerStateManager
+    epochs: LeaderEpochHistory
+
+
 def open_log(
     disk: Disk,
     directory: str,
@@ -962,15 +970,16 @@ def open_log(
     names = disk.listdir(directory)
     bases = _tidy(disk, directory, names)
     noted = read_loss(disk, directory) if file_names.LOSS in names else NOTHING_LOST
-    checkpoint = _read_checkpoint(disk, directory)
-    if checkpoint is None:
+    found = _read_checkpoint(disk, directory)
+    if found is None:
         report.checkpoint_lost = True
-        checkpoint = _without_checkpoint(disk, directory, bases, options)
+        found = _decoded(_without_checkpoint(disk, directory, bases, options))
+    checkpoint = found.checkpoint
     if any(name.endswith(CLEANED) for name in names):
         redo_swaps(disk, directory, checkpoint)
     state = build_state(disk, directory, options, checkpoint, services)
     try:
-        _recover(state, bases, report, noted, is_synced_later=is_synced_later)
+        _recover(state, bases, report, noted, found, is_synced_later=is_synced_later)
     except BaseException:
         # It may be tried again and again.
         state.segments.abandon()
@@ -983,6 +992,7 @@ def _recover(
     bases: Sequence[Offset],
     report: RecoveryReport,
     noted: NotedLoss,
+    found: DecodedCheckpoint,
     *,
     is_synced_later: bool,
 ) -> None:
@@ -996,8 +1006,8 @@ def _recover(
     report.recovery_point = checkpoint.recovery_point
     _add_sealed(state, bases)
     _add_checkpointed(state, bases, report)
-    state.producers = decode_snapshot(checkpoint.producers)
-    _restore_epochs(state, report)
+    state.producers = found.producers
+    _restore_epochs(state, report, found.epochs)
     following = [base for base in bases if base > checkpoint.segment]
     recover_tail(state, following, report, tail)
     if journal is not None:
@@ -1140,17 +1150,18 @@ def _tidy(disk: Disk, directory: str, names: Sequence[str]) -> list[Offset]:
     return bases
 
 
-def _read_checkpoint(disk: Disk, directory: str) -> Checkpoint | None:
+def _read_checkpoint(disk: Disk, directory: str) -> DecodedCheckpoint | None:
     try:
         content = read_if_good(disk, f"{directory}/{file_names.CHECKPOINT}")
-        if content is None:
-            return None
-        checkpoint = decode_checkpoint(content)
-        decode_snapshot(checkpoint.producers)
-        parse_epoch_rows(checkpoint.epochs)
+        return None if content is None else _decoded(decode_checkpoint(content))
     except CorruptionError:
         return None
-    return checkpoint
+
+
+def _decoded(checkpoint: Checkpoint) -> DecodedCheckpoint:
+    return DecodedCheckpoint(
+        checkpoint, decode_snapshot(checkpoint.producers), parse_epoch_rows(checkpoint.epochs)
+    )
 
 
 def _without_checkpoint(
@@ -1271,19 +1282,22 @@ def _checkpointed_rows(state: LogState, segment: Segment, shape: IndexRowFormat)
     return parse_rows(shape, content, *mark)
 
 
-def _restore_epochs(state: LogState, report: RecoveryReport) -> None:
+def _restore_epochs(state: LogState, report: RecoveryReport, epochs: LeaderEpochHistory) -> None:
     """From the checkpoint, which changes together with the rest; the file of their own is a copy."""
+    copy = epochs
     try:
         content = read_if_good(state.disk, f"{state.directory}/{file_names.EPOCHS}")
-        copy = decode_epochs(content or b"")
+        if report.checkpoint_lost or unframe(FileKind.EPOCHS, content or b"") != state.checkpoint.epochs:
+            copy = decode_epochs(content or b"")
     except CorruptionError:
         report.epochs_rebuilt = True
         state.epochs_changed = True
         copy = LeaderEpochHistory()
         if report.checkpoint_lost and state.stopped is None:
             copy = epochs_between(state, state.checkpoint.recovery_point)
-    state.epochs = copy if report.checkpoint_lost else parse_epoch_rows(state.checkpoint.epochs)
-    state.epochs_changed = state.epochs_changed or list(copy.entries()) != list(state.epochs.entries())
+    state.epochs = copy if report.checkpoint_lost else epochs
+    if copy is not state.epochs and list(copy.entries()) != list(epochs.entries()):
+        state.epochs_changed = True
     state.epochs.advance_to(state.start)
     # Entries behind the recovery point are found again in the tail, if their data is there.
     state.epochs.truncate_to(state.checkpoint.recovery_point)
