@@ -30,6 +30,8 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 _HEAD = struct.Struct(">hi")
 _LENGTH = struct.Struct(">h")
 NO_TIMESTAMP = Timestamp(-1)
+# What a member takes in a record besides names, metadata and assignment.
+_MEMBER_BYTES = 30
 
 
 def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
@@ -102,6 +104,11 @@ class GroupMember:
             self.metadata_for(protocol),
             self.assignment,
         )
+
+    def stored_bytes(self, protocol: str | None) -> int:
+        names = (self.member_id, self.instance_id or "", self.client_id, self.client_host)
+        content_bytes = len(self.metadata_for(protocol)) + len(self.assignment)
+        return _MEMBER_BYTES + content_bytes + sum([len(name.encode()) for name in names])
 
     @property
     def is_static(self) -> bool:
@@ -230,6 +237,10 @@ class ClassicGroup:
             NO_TIMESTAMP if self.state_since is None else self.state_since,
             tuple([member.to_stored(self.protocol) for member in self.members.values()]),
         )
+
+    def stored_bytes(self) -> int:
+        """About what `to_fact` takes in the log."""
+        return sum([member.stored_bytes(self.protocol) for member in self.members.values()])
 
     @property
     def is_empty(self) -> bool:

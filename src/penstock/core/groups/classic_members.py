@@ -9,6 +9,7 @@ JoinGroup when there is more to do. What is the member epoch for others is its g
         ▲────────────────────────── REBALANCE_IN_PROGRESS ─────────────────────────────┘
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
@@ -26,6 +27,7 @@ from penstock.core.groups.commands import (
     LeavingMember,
     LeftMember,
     MemberIdRequired,
+    MemberProtocol,
     SyncGroup,
     SyncGroupResult,
 )
@@ -45,7 +47,7 @@ from penstock.core.groups.embedded_protocol import (
     read_subscription,
     write_assignment,
 )
-from penstock.core.groups.outcome import GroupOutcome
+from penstock.core.groups.outcome import GroupOptions, GroupOutcome
 from penstock.core.groups.partition_sets import PartitionSet, difference, partition_set, rows
 from penstock.core.model import ErrorKind, TopicId
 
@@ -166,6 +168,8 @@ def _why_not_join(
         return ErrorKind.INCONSISTENT_PROTOCOL
     if not _have_one_in_common(group, command):
         return ErrorKind.INCONSISTENT_PROTOCOL
+    if not fits_record(command.protocols, options):
+        return ErrorKind.BATCH_TOO_LARGE
     holder = None if command.instance_id is None else group.instances.get(command.instance_id)
     if command.instance_id is not None and command.member_id != UNKNOWN_MEMBER_ID:
         if holder is None:
@@ -175,6 +179,11 @@ def _why_not_join(
     is_known = command.member_id in group.members or holder is not None
     is_full = len(group.members) >= options.consumer.members_max
     return ErrorKind.GROUP_FULL if is_full and not is_known else None
+
+
+def fits_record(protocols: Sequence[MemberProtocol], options: GroupOptions) -> bool:
+    """Whether a classic member can be stored: with all its protocols, and the topics of one once more."""
+    return 2 * sum([len(protocol.metadata) for protocol in protocols]) <= options.record_bytes_max
 
 
 def _have_one_in_common(group: ConsumerGroup, command: JoinGroup) -> bool:

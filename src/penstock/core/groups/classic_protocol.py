@@ -34,8 +34,14 @@ from penstock.core.groups.commands import (
     SyncGroupResult,
 )
 from penstock.core.groups.facts import GroupImage
-from penstock.core.groups.outcome import GroupOutcome, MemberRemoved, RebalanceCompleted, RebalanceStarted
-from penstock.core.model import ErrorKind, Instant
+from penstock.core.groups.outcome import (
+    GroupOptions,
+    GroupOutcome,
+    MemberRemoved,
+    RebalanceCompleted,
+    RebalanceStarted,
+)
+from penstock.core.model import ApiError, ErrorKind, Instant
 
 STATIC_WAIT_MS_MIN = 1_000
 
@@ -290,10 +296,9 @@ def _refuse_stranger(command: SyncGroup | Heartbeat | LeaveGroup, outcome: Group
 def _join(group: ClassicGroup, command: JoinGroup, outcome: GroupOutcome) -> None:
     """Add the member and park its request until the join phase ends, or reply with an error."""
     options, protocols = outcome.options, command.protocols
-    if not options.session_timeout_ms_min <= command.session_timeout_ms <= options.session_timeout_ms_max:
-        allowed = f"between {options.session_timeout_ms_min} and {options.session_timeout_ms_max} ms"
-        detail = f"a session timeout is {allowed}, not {command.session_timeout_ms}"
-        outcome.refuse(command.on_reply, ErrorKind.INVALID_SESSION_TIMEOUT, detail)
+    problem = _problem_with_join(command, options)
+    if problem is not None:
+        outcome.responses.append((command.on_reply, problem))
         return
     if len(protocols) > 1:
         protocols = _distinct(protocols)
@@ -310,6 +315,17 @@ def _join(group: ClassicGroup, command: JoinGroup, outcome: GroupOutcome) -> Non
         _give_member_id(group, command, outcome)
     else:
         _add_member(group, _new_member(_new_member_id(command), command, protocols), command, outcome)
+
+
+def _problem_with_join(command: JoinGroup, options: GroupOptions) -> ApiError | None:
+    """What is wrong with a request, whatever the group."""
+    if not options.session_timeout_ms_min <= command.session_timeout_ms <= options.session_timeout_ms_max:
+        allowed = f"between {options.session_timeout_ms_min} and {options.session_timeout_ms_max} ms"
+        detail = f"a session timeout is {allowed}, not {command.session_timeout_ms}"
+        return ApiError(ErrorKind.INVALID_SESSION_TIMEOUT, detail)
+    if sum([len(protocol.metadata) for protocol in command.protocols]) > options.record_bytes_max:
+        return ApiError(ErrorKind.BATCH_TOO_LARGE, "a member with so much metadata cannot be stored")
+    return None
 
 
 def _distinct(protocols: tuple[MemberProtocol, ...]) -> tuple[MemberProtocol, ...]:
@@ -441,7 +457,8 @@ def _rejoin_static(
             on_reply, ErrorKind.FENCED_INSTANCE, f"{member.member_id} took over {member.instance_id}"
         )
     keep_alive(group, member, outcome)
-    if group.state is GroupState.STABLE and not _changes_assignment(group, old_member, member):
+    is_same = group.state is GroupState.STABLE and not _changes_assignment(group, old_member, member)
+    if is_same and group.stored_bytes() <= outcome.options.record_bytes_max:
         outcome.facts.append(group.to_fact())
         _reply_without_rebalance(group, member, old_leader, command, outcome)
         return
@@ -524,6 +541,9 @@ def _complete_sync(group: ClassicGroup, command: SyncGroup, outcome: GroupOutcom
     for member in group.members.values():
         # The leader may leave members out: they get an empty assignment.
         member.assignment = assignments.get(member.member_id, b"")
+    if group.stored_bytes() > outcome.options.record_bytes_max:
+        _refuse_assignment(group, outcome)
+        return
     group.state, group.state_since = GroupState.STABLE, outcome.now.wall
     outcome.facts.append(group.to_fact())
     for member in group.members.values():
@@ -538,6 +558,18 @@ def _complete_sync(group: ClassicGroup, command: SyncGroup, outcome: GroupOutcom
             RebalanceCompleted(group.group_id, group.generation, len(group.members), elapsed_ns)
         )
         group.rebalance_started = None
+
+
+def _refuse_assignment(group: ClassicGroup, outcome: GroupOutcome) -> None:
+    """As Kafka does: those that wait get an error that clients raise, and whoever goes on joins again."""
+    detail = (
+        f"the group takes {group.stored_bytes():,} bytes, of {outcome.options.record_bytes_max:,} allowed"
+    )
+    for member_id, on_reply in group.syncing.items():
+        outcome.refuse(on_reply, ErrorKind.BATCH_TOO_LARGE, detail)
+        keep_alive(group, group.members[member_id], outcome)
+    group.syncing.clear()
+    rebalance(group, outcome, detail)
 
 
 def _synced(group: ClassicGroup, member_id: str) -> SyncGroupResult:

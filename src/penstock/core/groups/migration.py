@@ -16,7 +16,7 @@ from penstock.core.groups.classic_group import (
     ClassicGroup,
     GroupMember,
 )
-from penstock.core.groups.classic_members import assignment_bytes, partitions_by_id
+from penstock.core.groups.classic_members import assignment_bytes, fits_record, partitions_by_id
 from penstock.core.groups.classic_protocol import ClassicGroups, rebalance
 from penstock.core.groups.cluster_topics import ClusterTopics
 from penstock.core.groups.commands import GroupState
@@ -62,6 +62,8 @@ class GroupMigration:
         # With the one that joins, unless it takes the place of a static member.
         if len(classic.members) + (instance_id not in classic.instances) > options.members_max:
             return f"group {classic.group_id} would have more than {options.members_max} members"
+        if any(not fits_record(member.protocols, outcome.options) for member in classic.members.values()):
+            return f"group {classic.group_id} has members whose subscription is too large"
         group = self._consumer_group_of(classic)
         if group is None:
             return f"group {classic.group_id} has members whose subscription cannot be read"
@@ -81,6 +83,8 @@ class GroupMigration:
         if options.consumer.migration not in DOWNGRADES or len(members) > options.group_members_max:
             return False
         classic = self._classic_group_of(group, outcome)
+        if classic.stored_bytes() > options.record_bytes_max:
+            return False
         self.forget_consumers(group.group_id, outcome)
         outcome.facts.append(classic.to_fact())
         self._classic.keep(classic)

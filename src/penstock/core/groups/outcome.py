@@ -61,6 +61,9 @@ class GroupOptions:
     # that joins with one asks again. A client that asks for ids in a loop costs no more than this.
     pending_members_max: int = 10_000
     offset_metadata_chars_max: int = 4_096
+    # A classic group is one record, and so is a member of a consumer group. It must fit into a batch, or
+    # the log refuses it, and every group of the partition waits until its coordinator has started over.
+    record_bytes_max: int = 1_000_000
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1_000
     offsets_retention_check_interval_ms: int = 600_000
     # One call of `expire` checks no more groups than this, so that ten thousand sessions that end

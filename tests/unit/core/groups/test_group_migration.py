@@ -1,6 +1,7 @@
 """Groups with members that change between the classic and the consumer protocol, in both directions."""
 
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -408,3 +409,18 @@ def test_a_static_member_of_a_full_classic_group_may_change_the_protocol() -> No
     driver.member("new", instance_id="i")
 
     assert type_of_group(driver) is GroupType.CONSUMER
+
+
+def test_a_classic_member_that_does_not_fit_into_a_record_is_kept_out_of_a_consumer_group() -> None:
+    large = MemberProtocol("range", subscription((), *[f"topic-{number:04}" for number in range(50)]))
+    small_records = replace(options(MigrationPolicy.BIDIRECTIONAL), record_bytes_max=1_000)
+    driver = ConsumerDriver(small_records)
+    driver.member("a")
+
+    refused = driver.join("", protocols=(large,))
+
+    assert kind_of(driver.answers[refused]) is ErrorKind.BATCH_TOO_LARGE
+    driver = ConsumerDriver(small_records)
+    classic_group(driver, protocols=(large,))
+    assert driver.refused("a", 0) is ErrorKind.UNKNOWN_GROUP
+    assert type_of_group(driver) is GroupType.CLASSIC

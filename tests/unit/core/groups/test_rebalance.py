@@ -463,3 +463,30 @@ def test_a_rebalance_under_way_is_lost_in_a_failover_and_the_old_generation_is_b
     assert after.state() is GroupState.STABLE
     assert after.kind_of(after.sync(follower, 2)) is ErrorKind.ILLEGAL_GENERATION
     assert after.synced(after.sync(follower, 1)).assignment == follower.encode()
+
+
+def test_an_assignment_that_does_not_fit_into_a_record_is_refused_and_the_group_joins_again() -> None:
+    driver = Driver(replace(OPTIONS, record_bytes_max=1_000))
+    leader, follower = driver.stable_group(2)
+    tickets = [driver.join(leader), driver.join(follower)]
+    assert [driver.joined(ticket).generation for ticket in tickets] == [2, 2]
+    stored = [fact for fact in driver.facts if isinstance(fact, GroupStored)]
+
+    waiting = driver.sync(follower, 2)
+    refused = driver.sync(leader, 2, assignments={follower: b"x" * 1_000})
+
+    assert [kind_of(driver.answers[ticket]) for ticket in (waiting, refused)] == [
+        ErrorKind.BATCH_TOO_LARGE
+    ] * 2
+    assert [fact for fact in driver.facts if isinstance(fact, GroupStored)] == stored
+    assert driver.state() is GroupState.PREPARING_REBALANCE
+    tickets = [driver.join(leader), driver.join(follower)]
+    assert [driver.joined(ticket).generation for ticket in tickets] == [3, 3]
+
+
+def test_a_member_whose_metadata_does_not_fit_into_a_record_does_not_join() -> None:
+    driver = Driver(replace(OPTIONS, record_bytes_max=1_000))
+
+    refused = driver.join("", protocols=protocols("range", topics=("t" * 999,)))
+
+    assert kind_of(driver.answers[refused]) is ErrorKind.BATCH_TOO_LARGE

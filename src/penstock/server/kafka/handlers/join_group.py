@@ -27,7 +27,8 @@ def join_group(request: JoinGroupRequest, call: Request) -> None:
         call.reply(_error(call, ErrorCode.GROUP_AUTHORIZATION_FAILED, request.member_id))
         return
     protocols = tuple([MemberProtocol(p.name, bytes(p.metadata)) for p in request.protocols])
-    names = [request.group_instance_id or "", request.protocol_type, *[name for name, _ in protocols]]
+    names = [request.member_id, request.group_instance_id or "", request.protocol_type]
+    names += [name for name, _ in protocols]
     if max(map(len, names)) > NAME_CHARS_MAX:
         call.reply(_error(call, ErrorCode.INVALID_REQUEST, request.member_id))
         return

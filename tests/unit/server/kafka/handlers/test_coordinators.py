@@ -14,12 +14,21 @@ from penstock.core.metadata import (
 )
 from penstock.core.model import NodeId, PartitionIndex, TopicId
 from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from penstock.core.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FindCoordinatorResponseCoordinator,
 )
 from penstock.core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.core.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
 
 if TYPE_CHECKING:
     from tests.unit.server.kafka.handlers.conftest import Stage
@@ -95,3 +104,31 @@ def test_nobody_is_told_to_be_a_member_while_the_log_is_loaded(stage: "Stage") -
     answer = stage.ask(heartbeat, HeartbeatResponse, 4)
 
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_member_id_that_cannot_be_stored_does_not_end_the_coordinator(stage: "Stage") -> None:
+    place_offsets_topic(stage, 1)
+    heartbeat = ConsumerGroupHeartbeatRequest(
+        group_id="group",
+        member_id="member",
+        member_epoch=0,
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=("t",),
+        topic_partitions=(),
+    )
+    assert stage.ask(heartbeat, ConsumerGroupHeartbeatResponse, 1).error_code == ErrorCode.NONE
+    subscription = bytes.fromhex("0001 00000000 ffffffff 00000000")
+    join = JoinGroupRequest(
+        group_id="group",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id="x" * 40_000,
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=subscription),),
+    )
+
+    machine = next(iter(stage.backend.groups)).machine
+    refused = stage.ask(join, JoinGroupResponse, 9)
+
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert next(iter(stage.backend.groups)).machine is machine, "it has started over"
