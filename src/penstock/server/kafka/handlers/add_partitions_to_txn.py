@@ -100,7 +100,7 @@ def _add(request: AddPartitionsToTxnRequest, call: Request) -> None:
         return
     problems = {partition: _problem_with(call, partition) for partition in partitions}
     if any(problems.values()):
-        answer({part: code or ErrorCode.OPERATION_NOT_ATTEMPTED for part, code in problems.items()})
+        answer(_none_attempted(problems))
         return
     producer_id, epoch = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
     call.backend.transactions.submit(
@@ -116,13 +116,20 @@ def _add(request: AddPartitionsToTxnRequest, call: Request) -> None:
 def _ask(
     transaction: AddPartitionsToTxnRequestTransaction, call: Request, rows: ResponseRows[Row], index: int
 ) -> None:
-    """The form of brokers, which know themselves which partitions there are."""
+    """The form of brokers, whose offsets topic takes part too."""
     partitions = tuple(_partitions_of(transaction.topics))
 
-    def replied(reply: Reply) -> None:
-        topics = _topics(partitions, _codes(call, partitions, reply))
+    def answer(codes: Mapping[TopicPartition, ErrorCode]) -> None:
+        topics = _topics(partitions, codes)
         rows.put(index, Row(transactional_id=transaction.transactional_id, topic_results=topics))
 
+    def replied(reply: Reply) -> None:
+        answer(_codes(call, partitions, reply))
+
+    problems = {partition: _unknown(call, partition) for partition in partitions}
+    if any(problems.values()):
+        answer(_none_attempted(problems))
+        return
     producer = ProducerIdentity(
         ProducerId(transaction.producer_id), ProducerEpoch(transaction.producer_epoch)
     )
@@ -158,8 +165,17 @@ def _problem_with(call: Request, partition: TopicPartition) -> ErrorCode:
     allowed = call.authorize(AclOperation.WRITE, topic_resource(partition.topic))
     if not allowed or is_internal(partition.topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return _unknown(call, partition)
+
+
+def _unknown(call: Request, partition: TopicPartition) -> ErrorCode:
     known = call.backend.controller.image.partition(*partition) is not None
     return ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _none_attempted(problems: Mapping[TopicPartition, ErrorCode]) -> dict[TopicPartition, ErrorCode]:
+    """All or nothing: where one partition has an error, the others are not added."""
+    return {part: code or ErrorCode.OPERATION_NOT_ATTEMPTED for part, code in problems.items()}
 
 
 def _codes(call: Request, partitions: Partitions, reply: Reply) -> dict[TopicPartition, ErrorCode]:

@@ -267,6 +267,28 @@ def test_brokers_add_and_verify_partitions_of_several_transactions(transactions:
     assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
+def test_brokers_add_no_partitions_that_are_not_there(transactions: Transactions) -> None:
+    producer = transactions.begin()
+    asked = AddPartitionsToTxnRequestTransaction(
+        transactional_id=ID,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        verify_only=False,
+        topics=tuple(AddPartitionsToTxnRequestTopic(name=name, partitions=(0,)) for name in ("t", "absent")),
+    )
+
+    answer = transactions.stage.ask(
+        AddPartitionsToTxnRequest(transactions=(asked,)), AddPartitionsToTxnResponse, 5
+    )
+
+    (row,) = answer.results_by_transaction
+    assert [topic.results_by_partition[0].partition_error_code for topic in row.topic_results] == [
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert transactions.describe().topics == ()
+
+
 def test_if_one_partition_cannot_be_added_none_is(transactions: Transactions) -> None:
     producer = transactions.begin()
 
