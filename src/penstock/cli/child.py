@@ -5,7 +5,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,19 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.core.model import SECOND, PenstockError
+from penstock.runtime.child_command import child_command
 from penstock.runtime.loop import MachineClock
 
 START_SECONDS = 30
 STOP_SECONDS = 10
-# The kernel ends the broker if we are killed and cannot (PR_SET_PDEATHSIG is 1, SIGTERM is 15).
-_LAUNCH = """\
-import ctypes, os, sys
-ctypes.CDLL(None).prctl(1, 15)
-if os.getppid() != int(sys.argv[1]):
-    sys.exit("penstock: whoever started this is gone")
-from penstock.cli import main
-sys.exit(main(sys.argv[2:]))
-"""
 # Of the operator's environment a throw-away broker takes only what is no setting.
 _KEPT_VARIABLES = ("PENSTOCK_TRACEBACK",)
 
@@ -108,7 +99,7 @@ def _command(data_dir: str, settings: Sequence[str]) -> list[str]:
 
 def command_line(arguments: Sequence[str]) -> list[str]:
     """The command for a child that does not outlive us; it must be started from the main thread."""
-    return [sys.executable, "-c", _LAUNCH, str(os.getpid()), *arguments]
+    return child_command("penstock.cli", arguments)
 
 
 def _environment() -> dict[str, str]:

@@ -15,6 +15,7 @@ faults fit into a second and every run can be repeated from its seed.
     peer_transport    links between nodes over TCP, with peer_link and peer_handshake
     tcp               connections of clients
     memory_limits     bytes of requests and responses in memory
+    child_command     command lines of children that do not outlive us
 
     service  --calls-->  port  <--implements--  runtime (uvloop)   |  sim
              <--callbacks, one at a time, never inside a call--

@@ -41,6 +41,7 @@ from penstock.client import (
 )
 from penstock.client.dead_letters import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
 from penstock.core.model import SECOND
+from penstock.runtime.child_command import child_command
 from penstock.runtime.loop import MachineClock
 from penstock.spark.errors import PipelineError
 from penstock.spark.generator import (
@@ -69,13 +70,6 @@ STOP_SECONDS = 60
 SILENCE_SECONDS = 180
 # Java compiles thoroughly what runs for hours; of two minutes that takes half.
 SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# The kernel ends the pipeline if we are killed and cannot (PR_SET_PDEATHSIG is 1, SIGTERM is 15).
-_LAUNCH = """\
-import ctypes, sys
-ctypes.CDLL(None).prctl(1, 15)
-from penstock.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
 LINE_SECONDS = 5
 MEGABYTE = 1_000_000
 WIDTH, HEIGHT = 1_200, 760
@@ -312,11 +306,14 @@ def running_pipeline(bootstrap: str, state_dir: Path, settings: dict[str, str]) 
     """Run the metrics pipeline while the context lasts."""
     chosen = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     process = subprocess.Popen(
-        [
-            *(sys.executable, "-c", _LAUNCH, "pipeline", "run", "metrics", "--json"),
-            *("--bootstrap", bootstrap, "--state-dir", str(state_dir), *chosen),
-            *("--conf", f"spark.driver.extraJavaOptions={SHORT_LIVED_JAVA}"),
-        ],
+        child_command(
+            "penstock.cli",
+            [
+                *("pipeline", "run", "metrics", "--json"),
+                *("--bootstrap", bootstrap, "--state-dir", str(state_dir), *chosen),
+                *("--conf", f"spark.driver.extraJavaOptions={SHORT_LIVED_JAVA}"),
+            ],
+        ),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
