@@ -16,6 +16,7 @@ For programs, `Producer` and `Consumer`:
     properties      Kafka's settings, in either spelling
     partitioner     key hash, round-robin, sticky, or a function
     serialization   keys and values as bytes: JSON, MessagePack, Avro, Protobuf, or one's own
+    record_types    the types of keys and values
     client_metrics  what clients count about themselves, for Prometheus
     message         a record that was read, and where one was stored
     errors          one class per thing that a program does about it

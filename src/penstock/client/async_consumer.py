@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from penstock.client.async_worker_pool import AsyncWorkerPool
 from penstock.client.client_metrics import ClientMetrics
@@ -24,20 +24,13 @@ from penstock.client.endpoint import ClientError
 from penstock.client.message import Message, TopicPartition
 from penstock.client.offset_store import OffsetStore
 from penstock.client.properties import ConsumerSettings
+from penstock.client.record_types import ReadKey as K
+from penstock.client.record_types import ReadValue as V
 from penstock.client.serialization import Serde
 from penstock.client.sync_consumer import Consumer, RebalanceListener
 from penstock.client.worker_pool import ProcessOptions, ProcessSettings
 
 T = TypeVar("T")
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar as DefaultTypeVar
-
-    K = DefaultTypeVar("K", default=bytes | None)
-    V = DefaultTypeVar("V", default=bytes | None)
-else:
-    K = TypeVar("K")
-    V = TypeVar("V")
-
 # A call that was cancelled holds up the next one for so long at most.
 TURN_SECONDS = 0.1
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, Unpack
+from typing import Any, Generic, Protocol, Self, Unpack
 
 from penstock.client.client_metrics import ClientMetrics
 from penstock.client.endpoint import ClientError
@@ -33,20 +33,11 @@ from penstock.client.errors import (
 from penstock.client.message import Delivery, TopicPartition, delivery
 from penstock.client.partitioner import Partitioner
 from penstock.client.properties import ProducerSettings
+from penstock.client.record_types import SentKey as K
+from penstock.client.record_types import SentValue as V
 from penstock.client.serialization import Serde
 from penstock.client.sync_producer import HeadersLike, Producer, delivery_failed, raise_first
 from penstock.client.transaction import begin, finish, send_offsets
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    K = TypeVar("K", default=bytes | str | None)
-    V = TypeVar("V", default=bytes | str | None)
-else:
-    from typing import TypeVar
-
-    K = TypeVar("K")
-    V = TypeVar("V")
 
 FULL_SECONDS = 0.01
 

@@ -1,19 +1,10 @@
 """A record as a program meets it: read by a consumer, or confirmed to a producer."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
-if TYPE_CHECKING:
-    # A consumer without deserializers reads bytes; typing has defaults of its own from Python 3.13 on.
-    from typing_extensions import TypeVar
-
-    K = TypeVar("K", default=bytes | None)
-    V = TypeVar("V", default=bytes | None)
-else:
-    from typing import TypeVar
-
-    K = TypeVar("K")
-    V = TypeVar("V")
+from penstock.client.record_types import ReadKey as K
+from penstock.client.record_types import ReadValue as V
 
 Headers = tuple[tuple[str, bytes | None], ...]
 _LOG_APPEND_TIME = 2

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
+from typing import Any, Generic, Self, Unpack
 
 from penstock.client.client_metrics import ClientMetrics, StatisticsReceiver
 from penstock.client.endpoint import ClientError, opened, reason
@@ -28,19 +28,10 @@ from penstock.client.errors import HOPELESS, InvalidProperty, TransactionAborted
 from penstock.client.message import Message, RawMessage, TopicPartition, raw_message
 from penstock.client.offset_store import OffsetStore
 from penstock.client.properties import ConsumerSettings, read_properties
+from penstock.client.record_types import ReadKey as K
+from penstock.client.record_types import ReadValue as V
 from penstock.client.serialization import Serde, decode_message
 from penstock.client.worker_pool import ProcessOptions, ProcessSettings, WorkerPool
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    K = TypeVar("K", default=bytes | None)
-    V = TypeVar("V", default=bytes | None)
-else:
-    from typing import TypeVar
-
-    K = TypeVar("K")
-    V = TypeVar("V")
 
 RebalanceListener = Callable[[list[TopicPartition]], None]
 

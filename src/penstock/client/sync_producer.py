@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, Unpack
+from typing import Any, Generic, NamedTuple, Self, Unpack
 
 from penstock.client.client_metrics import ClientMetrics, StatisticsReceiver
 from penstock.client.endpoint import ClientError, opened, reason
@@ -35,19 +35,10 @@ from penstock.client.errors import (
 from penstock.client.message import Delivery, delivery
 from penstock.client.partitioner import PartitionCounts, Partitioner, choose
 from penstock.client.properties import ProducerSettings, read_properties
+from penstock.client.record_types import SentKey as K
+from penstock.client.record_types import SentValue as V
 from penstock.client.serialization import BytesSerde, Serde, encode_part
 from penstock.client.transaction import OffsetSource, Transaction, finish
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    K = TypeVar("K", default=bytes | str | None)
-    V = TypeVar("V", default=bytes | str | None)
-else:
-    from typing import TypeVar
-
-    K = TypeVar("K")
-    V = TypeVar("V")
 
 HeadersLike = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
 DeliveryReport = Callable[[Any, Any], None]

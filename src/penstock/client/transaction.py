@@ -33,19 +33,11 @@ from penstock.client.errors import (
     kafka_error,
 )
 from penstock.client.message import TopicPartition
+from penstock.client.record_types import SentKey as K
+from penstock.client.record_types import SentValue as V
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
     from penstock.client.sync_producer import DeliveryFuture, HeadersLike, Producer
-
-    K = TypeVar("K", default=bytes | str | None)
-    V = TypeVar("V", default=bytes | str | None)
-else:
-    from typing import TypeVar
-
-    K = TypeVar("K")
-    V = TypeVar("V")
 
 # librdkafka goes on where it was when it is called again, so that Ctrl-C comes through.
 TURN_SECONDS = 1.0

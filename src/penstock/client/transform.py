@@ -8,24 +8,15 @@ messages. Whoever reads the results with `isolation.level=read_committed` sees e
 import time
 from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from penstock.client.backoff import Backoff
 from penstock.client.errors import TransactionAborted
 from penstock.client.message import Message
+from penstock.client.record_types import SentKey as K
+from penstock.client.record_types import SentValue as V
 from penstock.client.sync_consumer import Consumer
 from penstock.client.sync_producer import HeadersLike, Producer
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    K = TypeVar("K", default=bytes | str | None)
-    V = TypeVar("V", default=bytes | str | None)
-else:
-    from typing import TypeVar
-
-    K = TypeVar("K")
-    V = TypeVar("V")
 
 TURN_SECONDS = 0.5
 # So many aborts in a row are no accident.
