@@ -6,9 +6,9 @@
 
 The tasks of a batch write in transactions of their own, under the ids `<sink>#<task>`, and leave them open.
 The driver lists them under the key (sink, batch). All are committed, or none if one of them is not as it is
-listed; afterwards their producers are fenced. Asked again with the same key, the coordinator says that
-the batch is done, however often and whatever is listed: what the tasks of a repeated batch wrote is aborted
-when they begin anew, or time out.
+listed; afterwards what is written in the epochs listed is fenced. Asked again with the same key, the
+coordinator says that the batch is done, however often and whatever is listed: what the tasks of a repeated
+batch wrote is aborted when they begin anew, or time out.
 
 A reply that was lost says nothing about the outcome: ask again.
 """

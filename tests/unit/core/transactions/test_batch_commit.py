@@ -133,6 +133,35 @@ def test_a_committed_batch_is_not_undone_by_timeouts_nor_by_its_producers() -> N
     assert sink.states() == [S.PREPARE_COMMIT]
 
 
+def test_a_task_that_commits_after_its_batch_was_committed_goes_on_with_the_next_epoch() -> None:
+    sink = Sink()
+    member = sink.write(0)
+    sink.commit("7", member)
+    who = ProducerIdentity(member.producer_id, member.producer_epoch)
+    sink.ask(
+        CompleteTransaction,
+        transactional_id="sink#0",
+        producer=who._replace(epoch=ProducerEpoch(who.epoch + 1)),
+    )
+    assert sink.states() == [S.COMPLETE_COMMIT]
+
+    def end(version: int, *, is_commit: bool) -> Any:
+        return sink.ask(
+            EndTransaction,
+            transactional_id="sink#0",
+            producer=who,
+            is_commit=is_commit,
+            client_version=version,
+        )
+
+    granted = end(2, is_commit=True)
+
+    assert isinstance(granted, ProducerGranted)
+    assert granted.producer == who._replace(epoch=ProducerEpoch(who.epoch + 1))
+    assert kind(end(2, is_commit=False)) is ErrorKind.INVALID_TRANSACTION
+    assert kind(end(0, is_commit=True)) is ErrorKind.PRODUCER_FENCED
+
+
 def test_a_new_coordinator_finds_the_batch_in_the_log() -> None:
     sink = Sink()
     members = [sink.write(task) for task in range(2)]
