@@ -891,6 +891,21 @@ TRANSACTIONS = replace(
 )
 # Coordinators and leaders fall with what only some of the others have.
 STRANDED_TRANSACTIONS = replace(TRANSACTIONS, plan=STRANDED_LEADERS.plan, partitions=1)
+# Leaders fall, and lose segments that they were writing.
+DAMAGED_TRANSACTIONS = replace(
+    TRANSACTIONS,
+    plan=FaultPlan(
+        (FaultKind.MISSING_FILE, FaultKind.DAMAGED_TAIL),
+        100 * MILLISECOND,
+        500 * MILLISECOND,
+        FAIR,
+        (FaultTarget.LEADER,),
+        patient=True,
+    ),
+    partitions=3,
+    transactional_producers=6,
+    faulty_ns=6 * SECOND,
+)
 # The same, but some nodes have what others do not.
 HALF_STRANDED_TRANSACTIONS = replace(
     TRANSACTIONS,
@@ -1083,6 +1098,7 @@ FAULTS = [
         50,
         hint=21,
     ),
+    PlantedFault(recovery_faults.a_refill_leaves_the_producers_as_they_are, DAMAGED_TRANSACTIONS, 20),
     PlantedFault(transaction_faults.offsets_of_aborted_transactions_are_applied, TRANSFORMERS, 10),
     PlantedFault(transaction_faults.offsets_of_open_transactions_are_not_waited_for, TRANSFORMERS, 20),
     PlantedFault(transaction_faults.followers_ignore_the_isolation_level, RACKS, 10),

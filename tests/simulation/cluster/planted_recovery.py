@@ -23,7 +23,7 @@ from penstock.core.records.batch import read_header
 from penstock.core.replica import IsrTracker
 from penstock.storage.disk import Disk
 from penstock.storage.journal.journal import FrameBuilder, LogJournal
-from penstock.storage.log import refill
+from penstock.storage.log import PartitionLog, refill
 from penstock.storage.log.refill import GoodBytes, SegmentDraft
 from penstock.storage.log.segment import SegmentReader
 
@@ -124,6 +124,11 @@ def _headers(content: bytes) -> list[Any]:
         headers.append(read_header(content, position))
         position += headers[-1].size_bytes
     return headers
+
+
+def a_refill_leaves_the_producers_as_they_are(patch: Patch) -> None:
+    """A log that started without some records does not count as unsure, not even when it has them again."""
+    patch.setattr(PartitionLog, "is_unsure", property(lambda _: False))
 
 
 def followers_take_the_end_for_the_high_watermark(patch: Patch) -> None:

@@ -14,6 +14,7 @@ KEPT = [
     (243, THREE, "a full disk at the controller ended a node that registered"),
     (141, THREE, "a new leader told the end of the log before it knew it"),
     (20082, None, "duplicates bred fetches without end"),
+    (800349, None, "aborts in a lost segment were forgotten when its records were back"),
     (4, None, "a node on a new disk ended because two leaders, one after the other, refused it"),
     (800643, None, "a voter in doubt was sure again once its disk had lost the doubt, too"),
 ]

@@ -184,6 +184,7 @@ def _check_transactions(cluster: ClusterWorld) -> list[str]:
         for node_id, log in logs_of(cluster, place).items():
             if cluster.world.is_rotten(cluster.node(node_id).machine.name, log.directory):
                 continue
+            _rebuild_where_read(log)
             found = [(one.producer_id, one.first_offset) for one in log.aborted_between(log.start, log.end)]
             if sorted(found) != expected:
                 anomalies.append(
@@ -237,14 +238,18 @@ def _check_compacted(
                 yield f"{place[0]}/{place[1]} on {node_id} {anomaly}"
 
 
+def _rebuild_where_read(log: PartitionLog) -> None:
+    """An index that is missing is rebuilt here, and not by a thread that asks to read again later."""
+    log.configure(replace(log._state.options, rebuild_bytes_max=READ_BYTES))
+
+
 def _copy(cluster: ClusterWorld, node_id: int, log: PartitionLog) -> ReplicaCopy:
     excused = cluster.world.is_rotten(cluster.node(node_id).machine.name, log.directory)
     if excused:
         # What no reader has asked for since may not have been found yet. What was repaired is whole.
         for _ in log.scrub():
             pass
-    # An index that is missing is rebuilt here, and not by a thread that asks to read again later.
-    log.configure(replace(log._state.options, rebuild_bytes_max=READ_BYTES))
+    _rebuild_where_read(log)
     found = read_back(log)
     return ReplicaCopy(found.start, found.end, found.batches, found.damaged if excused else ())
 

@@ -116,6 +116,10 @@ def rebuild(bench: Bench) -> bool:
     return is_done
 
 
+def is_unsure(bench: Bench) -> bool:
+    return bench.log.is_unsure
+
+
 def aborted(log: PartitionLog) -> list[AbortedTransaction]:
     return log.aborted_between(log.start, log.end)
 
@@ -143,13 +147,13 @@ def test_transactions_in_lost_records_are_known_again(name: str, lose: Callable[
     lose(bench)
     reopened(bench, whole.end)
     assert bench.log.corruption
-    assert bench.log.is_unsure
+    assert is_unsure(bench)
     refill(bench, whole)
-    assert bench.log.is_unsure
+    assert is_unsure(bench)
 
     assert rebuild(bench)
 
-    assert not bench.log.is_unsure
+    assert not is_unsure(bench)
     assert_same(bench.log, whole)
     # The same after a clean stop, after a crash, and without any index or checkpoint.
     for is_clean in (True, False):
@@ -206,7 +210,7 @@ def test_a_log_that_has_changed_is_read_once_more(change: str, monkeypatch: pyte
     assert not found.finish()
     found.cancel(bench.disk)
 
-    assert bench.log.is_unsure
+    assert is_unsure(bench)
     assert not bench.files(".tmp")
     assert rebuild(bench)
     assert aborted(bench.log) == aborted(whole)
@@ -269,11 +273,11 @@ def test_a_cut_in_front_of_what_is_unsure_leaves_nothing_to_rebuild() -> None:
     )
     reopened(bench, Offset(0))
     assert [(damage.start, damage.end) for damage in bench.log.corruption] == [(2, 5)]
-    assert bench.log.is_unsure
+    assert is_unsure(bench)
 
     bench.log.truncate_to(Offset(2))
 
-    assert not bench.log.is_unsure
+    assert not is_unsure(bench)
     whole.truncate_to(Offset(2))
     assert producers(bench.log) == producers(whole)
     assert bench.log.producers.transactions.ongoing() == [(ProducerId(1), Offset(0))]
@@ -291,7 +295,7 @@ def test_a_cut_behind_what_is_back_takes_nothing_from_a_checkpoint_that_is_unsur
 
     assert producers(bench.log) == producers(whole)
     # Its indexes are wrong still.
-    assert bench.log.is_unsure
+    assert is_unsure(bench)
 
 
 def test_a_cut_behind_damage_leaves_something_to_rebuild() -> None:
@@ -302,11 +306,11 @@ def test_a_cut_behind_damage_leaves_something_to_rebuild() -> None:
     for _ in bench.log.scrub():
         pass
     assert bench.log.corruption
-    assert not bench.log.is_unsure
+    assert not is_unsure(bench)
 
     bench.log.truncate_to(Offset(7))
 
-    assert bench.log.is_unsure
+    assert is_unsure(bench)
     whole.truncate_to(Offset(7))
     refill(bench, whole)
     assert rebuild(bench)
@@ -319,7 +323,7 @@ def test_damage_in_records_that_were_folded_before_needs_no_rebuild() -> None:
     lose_file(bench)
     reopened(bench, whole.end)
     assert bench.log.corruption
-    assert not bench.log.is_unsure
+    assert not is_unsure(bench)
 
     refill(bench, whole)
 
@@ -335,7 +339,7 @@ def test_a_checkpointed_end_that_is_lost_needs_no_rebuild_if_its_aborts_are_on_d
     reopened(bench, whole.end)
 
     assert bench.log.corruption
-    assert not bench.log.is_unsure
+    assert not is_unsure(bench)
     assert aborted(bench.log) == rows != []
 
 
@@ -348,12 +352,12 @@ def test_an_index_that_is_rebuilt_behind_damage_is_not_stored() -> None:
     bench.crashable.remove(f"{second}.txnindex")
     bench.crashable.remove(f"{second}.snapshot")
     reopened(bench, whole.end)
-    assert not bench.log.is_unsure
+    assert not is_unsure(bench)
 
     # Whoever reads it gets what can be known, and the log knows that this is not all.
     assert aborted(bench.log) == [] != aborted(whole)
 
-    assert bench.log.is_unsure
+    assert is_unsure(bench)
     assert not bench.crashable.exists(f"{second}.txnindex")
     refill(bench, whole)
     assert rebuild(bench)
