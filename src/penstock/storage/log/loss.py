@@ -32,12 +32,13 @@ class NotedLoss(NamedTuple):
     """What is known to be missing.
 
     The log was durable up to `lost_end`, if that is behind its end; with `doubt` it may have been longer
-    still; `damage` cannot be read.
+    still; `damage` cannot be read. If the note itself `is_unreadable`, there may be more of all this.
     """
 
     lost_end: Offset = Offset(0)
     doubt: str = ""
     damage: tuple[CorruptRange, ...] = ()
+    is_unreadable: bool = False
 
 
 NOTHING_LOST = NotedLoss()
@@ -82,7 +83,7 @@ def read_loss(disk: Disk, directory: str) -> NotedLoss:
         content = read_if_good(disk, f"{directory}/{LOSS}")
         return NOTHING_LOST if content is None else decode_loss(content)
     except CorruptionError as error:
-        return NotedLoss(doubt=f"the note of what was lost cannot be read: {error}")
+        return NotedLoss(doubt=f"the note of what was lost cannot be read: {error}", is_unreadable=True)
 
 
 def write_loss(disk: Disk, directory: str, loss: NotedLoss) -> bool:

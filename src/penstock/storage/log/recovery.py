@@ -1072,6 +1072,32 @@ def _restore_loss(state: LogState, report: RecoveryReport, noted: NotedLoss) -> 
         is_there = damage.start < state.segments.reach_of(segment, state.end)
         if is_there and not _is_good_again(state, segment, damage):
             state.add_damage(segment, damage)
+    _find_holes(state, noted)
+
+
+def _find_holes(state: LogState, noted: NotedLoss) -> None:
+    """Look for holes in sealed segments if the note that would name them cannot be read, or may be gone.
+
+    The checkpoint has the size that a segment was left with, which says nothing. A log that is unsure has had
+    a hole, which was filled or deleted, or else is in the note.
+    """
+    first = state.segments[0].base_offset
+    if not noted.is_unreadable:
+        if state.unsure_from is None or noted.damage or state.unsure_from < first:
+            return
+        first = state.unsure_from
+    for index, segment in enumerate(state.segments.items[:-1]):
+        end = state.segments.end_of(index, state.end)
+        # Where compaction, or another replica's, has left gaps there is no telling.
+        if segment.damage or not segment.gapless or end <= first:
+            continue
+        try:
+            reached = walk_through(segment)
+        except DiskFailed:
+            # The log has to open. Whoever reads it, or scrubs it, meets the same.
+            continue
+        if reached.offset < end:
+            state.note_damage(index, reached.offset, reached.position, reached.reason or MISSING)
 
 
 def _is_good_again(state: LogState, segment: Segment, damage: CorruptRange) -> bool:

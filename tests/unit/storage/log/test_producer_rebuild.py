@@ -364,6 +364,29 @@ def test_an_index_that_is_rebuilt_behind_damage_is_not_stored() -> None:
     assert_same(bench.log, whole)
 
 
+@pytest.mark.parametrize("what", ["damaged", "gone"])
+def test_a_hole_is_found_again_without_the_note_of_it(what: str) -> None:
+    bench, whole = written(HISTORIES["is ended two segments later"])
+    whole.set_high_watermark(whole.end)
+    lose_end(bench)
+    reopened(bench, whole.end)
+    known = [(damage.start, damage.end) for damage in bench.log.corruption]
+    bench.log.close()
+    if what == "gone":
+        bench.crashable.remove(f"{DIRECTORY}/loss")
+    else:
+        bench.flip("loss", 20)
+
+    reopened(bench, whole.end)
+
+    assert [(damage.start, damage.end) for damage in bench.log.corruption] == known
+    assert bool(bench.report.doubt) == (what == "damaged")
+    refill(bench, whole)
+    assert rebuild(bench)
+    assert_same(bench.log, whole)
+    assert bench.reopen().corruption == ()
+
+
 def test_after_a_power_cut_at_any_moment_the_log_is_right_or_knows_that_it_is_not() -> None:
     def prepared(cut_at: int | None) -> tuple[Bench, PartitionLog]:
         bench, whole = written(HISTORIES["is ended two segments later"])
