@@ -26,8 +26,8 @@ class WatermarkChecker:
 
     anomalies: list[str] = field(default_factory=list)
     _epochs: dict[Hashable, dict[int, _Epoch]] = field(default_factory=dict)
-    # The highest watermark up to and including an epoch; epochs come nearly in order.
-    _acknowledged: dict[Hashable, int] = field(default_factory=dict)
+    # Up to where producers had an acknowledgement while an epoch was the newest that anybody led in.
+    _acknowledged: dict[Hashable, dict[int, int]] = field(default_factory=dict)
 
     def led(self, partition: Hashable, epoch: int, node: int, log_end: int) -> None:
         """A node begins to lead a partition, with a log that ends there."""
@@ -40,7 +40,10 @@ class WatermarkChecker:
                 f"leader lacks records: {node} leads {partition} in epoch {epoch} with a log that ends at "
                 f"{log_end}, though {promised} was the high watermark in epoch {before}"
             )
-        acknowledged = self._acknowledged.get(partition, 0)
+        # Only what came before its epoch: a node that was cut off leads in epochs that are long over,
+        # until it has read the metadata to the end. It has no lease then, and answers nobody.
+        ends = self._acknowledged.get(partition, {}).items()
+        acknowledged = max((end for newest, end in ends if newest < epoch), default=0)
         if log_end < acknowledged:
             self._note(
                 f"leader lacks records: {node} leads {partition} in epoch {epoch} with a log that ends at "
@@ -49,8 +52,9 @@ class WatermarkChecker:
 
     def acknowledged(self, partition: Hashable, end: int) -> None:
         """A producer's acks=all was acknowledged: all in-sync replicas have what is below `end`."""
-        if end > self._acknowledged.get(partition, 0):
-            self._acknowledged[partition] = end
+        newest = max(self._epochs.get(partition, {}), default=-1)
+        ends = self._acknowledged.setdefault(partition, {})
+        ends[newest] = max(end, ends.get(newest, 0))
 
     def showed(self, partition: Hashable, epoch: int, node: int, high_watermark: int) -> None:
         """A leader sent, or could have sent, its high watermark to a client."""

@@ -62,6 +62,21 @@ def test_a_leader_has_all_that_was_acknowledged() -> None:
     assert kinds(checker) == ["leader lacks records"]
 
 
+def test_a_node_that_reads_of_an_old_epoch_late_need_not_have_what_came_after_it() -> None:
+    checker = WatermarkChecker()
+    checker.led(PLACE, 0, 1, 0)
+    checker.acknowledged(PLACE, 5)
+    # Epoch 1 was node 3's, which was cut off.
+    checker.led(PLACE, 2, 2, 5)
+    checker.acknowledged(PLACE, 9)
+
+    checker.led(PLACE, 1, 3, 5)
+    assert checker.anomalies == []
+
+    checker.led(PLACE, 3, 3, 8)
+    assert kinds(checker) == ["leader lacks records"]
+
+
 def test_nobody_is_told_an_end_below_what_was_visible_before() -> None:
     checker = WatermarkChecker()
     checker.showed(PLACE, 0, 1, 5)
