@@ -64,7 +64,7 @@ from penstock.core.model import (
     TopicName,
     TopicPartition,
 )
-from penstock.storage.disk import DirectoryLocked, Disk, Lock, NoSuchFile
+from penstock.storage.disk import DirectoryLocked, Disk, DiskFailed, Lock, NoSuchFile
 from penstock.storage.journal import JournalRun
 from penstock.storage.log.file_names import CHECKPOINT, IDENTITY, LOG, parse_numbered
 from penstock.storage.log.files import decode_identity, read_if_good
@@ -155,19 +155,26 @@ def list_partitions(disk: Disk) -> Iterator[PartitionDirectory]:
 
 def _read_identity(disk: Disk, partition: TopicPartition) -> PartitionDirectory:
     path = partition_path(partition)
-    if not disk.is_directory(path):
-        return PartitionDirectory(partition, path, None, "a file is in the place of its directory")
     try:
         content = read_if_good(disk, f"{path}/{IDENTITY}")
         if content is None:
-            return PartitionDirectory(partition, path, None)
+            return PartitionDirectory(partition, path, None, _in_its_place(disk, path))
         topic_id = decode_identity(content)
+    except DiskFailed:
+        if not (obstacle := _in_its_place(disk, path)):
+            raise
+        return PartitionDirectory(partition, path, None, obstacle)
     except CorruptionError as damage:
         return PartitionDirectory(partition, path, None, str(damage))
     if not disk.exists(f"{path}/{CHECKPOINT}") and not _has_segments(disk, path):
         # Every log has both from its creation on. Opening it now would take it for empty.
         return PartitionDirectory(partition, path, topic_id, "the checkpoint and all segments are missing")
     return PartitionDirectory(partition, path, topic_id)
+
+
+def _in_its_place(disk: Disk, path: str) -> str:
+    """What is wrong with a directory from which nothing can be read, if it is none."""
+    return "" if disk.is_directory(path) else "a file is in the place of its directory"
 
 
 def _has_segments(disk: Disk, path: str) -> bool:

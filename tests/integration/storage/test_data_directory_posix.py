@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from penstock.core.model import BrokerEpoch
-from penstock.storage.data_directory import DataDirectory
-from penstock.storage.disk import DirectoryLocked, PosixDisk
+from penstock.storage.data_directory import DataDirectory, list_partitions
+from penstock.storage.disk import CrashableDisk, DirectoryLocked, Disk, PosixDisk
 
 
 def test_a_data_directory_is_made_where_nothing_was_and_found_again(tmp_path: Path) -> None:
@@ -48,3 +48,14 @@ def test_a_second_opener_is_told_the_directory_and_the_process(tmp_path: Path) -
 
     assert str(refused.value) == f"'{tmp_path}' is locked by process {os.getpid()}"
     first.close()
+
+
+@pytest.mark.parametrize("is_posix", [True, False])
+def test_a_file_in_the_place_of_a_log_is_damage(tmp_path: Path, is_posix: bool) -> None:
+    disk: Disk = PosixDisk(str(tmp_path)) if is_posix else CrashableDisk()
+    disk.make_directory("logs/orders/0")
+    disk.open("logs/orders/1", create=True).close()
+
+    found = [(one.partition.partition, one.topic_id, one.damage) for one in list_partitions(disk)]
+
+    assert found == [(0, None, ""), (1, None, "a file is in the place of its directory")]

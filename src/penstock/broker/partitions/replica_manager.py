@@ -88,6 +88,8 @@ class LogSettings:
         self._node_id = node_id
         self._options = options
         self._image = EMPTY_IMAGE
+        # As the image has it; None: not looked up yet. Every leadership that begins asks for it.
+        self._lag_max_ns: int | None = None
         self.known: dict[str, TopicOptions] = {}
         self._minima: dict[str, int] = {}
         self._last_good: dict[str, TopicOptions] = {}
@@ -98,6 +100,7 @@ class LogSettings:
     def on_metadata(self, image: MetadataImage) -> bool:
         """Take over a new image; returns whether settings may have changed in it."""
         before, self._image = self._image, image
+        self._lag_max_ns = None
         if before.configs is image.configs:
             return False
         changed = image.configs.keys_changed_since(before.configs)
@@ -247,7 +250,9 @@ class LogSettings:
 
     def lag_max_ns(self) -> int:
         """How long a replica may lag behind before it leaves the ISR."""
-        return self._broker("replica.lag.time.max.ms") * MILLISECOND
+        if self._lag_max_ns is None:
+            self._lag_max_ns = self._broker("replica.lag.time.max.ms") * MILLISECOND
+        return self._lag_max_ns
 
     def _broker(self, key: str) -> int:
         value = broker_setting(self._image, key, self._node_id, self._options.static)
