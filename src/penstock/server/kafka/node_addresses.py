@@ -10,7 +10,8 @@ A leader whose process ended a moment ago is not named, though the controller ha
 client that hears of none asks again soon, and one that is sent to a dead leader waits there (librdkafka
 for a second, the Java Admin client of Kafka 3.9 until its call times out). For two seconds it stays
 in the list of brokers, also when it is fenced: librdkafka that is told of another leader, and that the
-former one's broker is gone, in the same response, forgets both and asks again a second later.
+former one's broker is gone, in the same response, forgets both and asks again a second later. One that
+stopped in an orderly way has led nothing any more.
 """
 
 from collections.abc import Iterable
@@ -99,10 +100,14 @@ class ListenerView:
 
     def __init__(self, call: Request) -> None:
         self._ended = call.backend.peers.just_ended()
+        self._image = image = call.backend.controller.image
         known = named_brokers(call, fenced=bool(self._ended))
         self.live = frozenset(broker.node_id for broker in known if not broker.fenced)
-        self.brokers = [broker for broker in known if not broker.fenced or broker.node_id in self._ended]
-        self._image = call.backend.controller.image
+        self.brokers = [
+            broker
+            for broker in known
+            if not broker.fenced or (broker.node_id in self._ended and not image.is_leaving(broker.node_id))
+        ]
         self._partitions = call.backend.partitions
         self._own = call.backend.node.node_id
 

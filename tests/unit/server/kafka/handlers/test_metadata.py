@@ -7,6 +7,7 @@ import pytest
 
 from penstock.broker.cluster import Controller
 from penstock.core.metadata import (
+    BeginControlledShutdown,
     BrokerEndpoint,
     CreatePartitions,
     CreateTopic,
@@ -321,6 +322,23 @@ def test_a_leader_whose_process_has_just_ended_is_not_named_though_it_is_not_fen
     # In the list it stays a little longer, for the sake of librdkafka: see `node_addresses`.
     assert [len(each.brokers) for each in answers] == [2, 2, 2, 1]
     assert only_topic(fenced).partitions[0].offline_replicas == (2,)
+
+
+def test_a_broker_that_has_stopped_is_not_in_the_list_though_its_process_has_just_ended(
+    stage: "Stage",
+) -> None:
+    stage.add_broker(2, BrokerEndpoint("PLAINTEXT", "two", 9092))
+    epoch = BrokerEpoch(1)
+    stage.submit(BeginControlledShutdown(NodeId(2), epoch))
+    stage.submit(FenceBroker(NodeId(2), epoch))
+    client = stage.client()
+
+    stage.backend.peers.keep("test", {NodeId(2): Address("two", 7000)})
+    while not stage.backend.peers.just_ended():
+        stage.world.run(1_000)
+    client.send(named(), 12)
+
+    assert [each.node_id for each in client.receive(MetadataResponse, 12).brokers] == [1]
 
 
 def test_an_answer_follows_changes_of_the_topic(stage: "Stage") -> None:
