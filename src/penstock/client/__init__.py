@@ -7,6 +7,7 @@ For programs, `Producer` and `Consumer`:
     async_producer  the same for asyncio
     async_consumer  likewise
     transaction     records and offsets that appear together or not at all
+    async_transaction   likewise
     transform       consume, transform, produce, exactly once
     worker_pool     messages handled by several threads, in order per key
     async_worker_pool   likewise by tasks
@@ -59,7 +60,8 @@ from penstock.client.admin import (
     parse_position,
 )
 from penstock.client.async_consumer import AsyncConsumer
-from penstock.client.async_producer import AsyncProducer, AsyncTransaction
+from penstock.client.async_producer import AsyncProducer
+from penstock.client.async_transaction import AsyncTransaction
 from penstock.client.catalog import PATIENCE_MS, TopicCatalog, TopicInfo
 from penstock.client.client_metrics import ClientMetrics
 from penstock.client.consumer import (

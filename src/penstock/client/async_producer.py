@@ -19,25 +19,19 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, Unpack
+from typing import Any, Generic, Self, Unpack
 
+from penstock.client.async_transaction import AsyncOffsetSource, AsyncTransaction
 from penstock.client.client_metrics import ClientMetrics
 from penstock.client.endpoint import ClientError
-from penstock.client.errors import (
-    DeadlineExceeded,
-    DeliveryFailed,
-    FatalFailure,
-    RequestFailed,
-    TransactionAborted,
-)
-from penstock.client.message import Delivery, TopicPartition, delivery
+from penstock.client.errors import DeliveryFailed
+from penstock.client.message import Delivery, delivery
 from penstock.client.partitioner import Partitioner
 from penstock.client.properties import ProducerSettings
 from penstock.client.record_types import SentKey as K
 from penstock.client.record_types import SentValue as V
 from penstock.client.serialization import Serde
 from penstock.client.sync_producer import HeadersLike, Producer, delivery_failed, raise_first
-from penstock.client.transaction import begin, finish, send_offsets
 
 FULL_SECONDS = 0.01
 
@@ -80,18 +74,6 @@ class _Reports:
         untaken = [future for future in failed if getattr(future, "_log_traceback", False)]
         errors = [future.exception() for future in untaken]
         return [error for error in errors if isinstance(error, DeliveryFailed)]
-
-
-class AsyncOffsetSource(Protocol):
-    """A consumer, as a transaction sees it."""
-
-    def uncommitted(self) -> dict[TopicPartition, int]: ...
-
-    def group_metadata(self) -> Any: ...
-
-    def committed_elsewhere(self, offsets: Mapping[TopicPartition, int]) -> None: ...
-
-    async def rewind(self) -> None: ...
 
 
 class AsyncProducer(Generic[K, V]):
@@ -199,7 +181,7 @@ class AsyncProducer(Generic[K, V]):
 
     def transaction(
         self, consumer: AsyncOffsetSource | None = None, *, timeout: float | None = None
-    ) -> "AsyncTransaction[K, V]":
+    ) -> AsyncTransaction[K, V]:
         """A transaction as an async context manager; with `consumer` its offsets are part of it."""
         seconds = self._producer.transaction_seconds if timeout is None else timeout
         return AsyncTransaction(self, self._producer, consumer, seconds)
@@ -207,108 +189,3 @@ class AsyncProducer(Generic[K, V]):
     def forget_failures(self) -> None:
         """Raise none of the failures that nobody has taken."""
         self._reports.untaken()
-
-
-class AsyncTransaction(Generic[K, V]):
-    """One transaction; what `penstock.client.transaction` says holds for it."""
-
-    def __init__(
-        self,
-        producer: AsyncProducer[K, V],
-        core: Producer[K, V],
-        consumer: AsyncOffsetSource | None,
-        timeout: float,
-    ) -> None:
-        self._producer = producer
-        self._core = core
-        self._consumer = consumer
-        self._timeout = timeout
-        self._offsets: list[tuple[AsyncOffsetSource, dict[TopicPartition, int]]] = []
-        self._is_open = False
-
-    async def __aenter__(self) -> Self:
-        await self._producer.init_transactions(self._timeout)
-        begin(self._core.client)
-        self._is_open = True
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            if self._is_open:
-                await self.commit()
-        elif isinstance(error, FatalFailure):
-            self._is_open = False
-            await self._rewind()
-        elif self._is_open:
-            await self.abort()
-
-    async def send(
-        self,
-        topic: str,
-        value: V | None = None,
-        key: K | None = None,
-        *,
-        partition: int | None = None,
-        timestamp: datetime | int | None = None,
-        headers: HeadersLike | None = None,
-    ) -> asyncio.Future[Delivery]:
-        """As `AsyncProducer.send`; readers of committed records see it once the transaction is committed."""
-        if not self._is_open:
-            raise ClientError("the transaction has ended")
-        try:
-            return await self._producer.send(
-                topic, value, key, partition=partition, timestamp=timestamp, headers=headers
-            )
-        except RequestFailed as error:
-            if error.name == "_STATE":
-                raise TransactionAborted(f"the transaction has failed before: {error}", error.name) from None
-            raise
-
-    async def send_offsets(
-        self, consumer: AsyncOffsetSource, offsets: Mapping[TopicPartition, int] | None = None
-    ) -> None:
-        """Commit a consumer's offsets with the transaction: those of everything it has returned, or these."""
-        wanted = consumer.uncommitted() if offsets is None else dict(offsets)
-        self._offsets.append((consumer, wanted))
-        if wanted:
-            await asyncio.to_thread(
-                send_offsets, self._core.client, consumer.group_metadata(), wanted, self._timeout
-            )
-
-    async def commit(self) -> None:
-        """Commit; TransactionAborted if that was refused, and nothing of it is visible."""
-        try:
-            if self._consumer is not None and all(self._consumer is not one for one, _ in self._offsets):
-                await self.send_offsets(self._consumer)
-            await asyncio.to_thread(finish, "committing", self._core.client.commit_transaction, self._timeout)
-        except (FatalFailure, DeadlineExceeded):
-            self._is_open = False
-            await self._rewind()
-            raise
-        except ClientError:
-            await self.abort()
-            raise
-        self._is_open = False
-        for consumer, offsets in self._offsets:
-            consumer.committed_elsewhere(offsets)
-
-    async def abort(self) -> None:
-        """Abort. The consumers read again what the transaction would have committed."""
-        self._is_open = False
-        try:
-            await self._rewind()
-        finally:
-            await asyncio.to_thread(finish, "aborting", self._core.client.abort_transaction, self._timeout)
-        self._producer.forget_failures()
-
-    async def _rewind(self) -> None:
-        consumers = [consumer for consumer, _ in self._offsets]
-        if self._consumer is not None and all(self._consumer is not one for one in consumers):
-            consumers.append(self._consumer)
-        for consumer in consumers:
-            await consumer.rewind()

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from penstock.client.backoff import Backoff
 from penstock.client.endpoint import ClientError, reason
@@ -55,15 +55,55 @@ class OffsetSource(Protocol):
     def rewind(self) -> None: ...
 
 
+class _Source(Protocol):
+    """What consumers of both kinds have in common."""
+
+    def uncommitted(self) -> dict[TopicPartition, int]: ...
+
+    def committed_elsewhere(self, offsets: Mapping[TopicPartition, int]) -> None: ...
+
+
+S = TypeVar("S", bound=_Source)
+
+
+class TransactionOffsets(Generic[S]):
+    """The consumers whose offsets are part of a transaction, with what they are.
+
+    One of them may be the transaction's own, whose offsets are sent when it is committed.
+    """
+
+    def __init__(self, own: S | None) -> None:
+        self._own = own
+        self._sent: list[tuple[S, dict[TopicPartition, int]]] = []
+
+    def add(self, consumer: S, offsets: Mapping[TopicPartition, int] | None) -> dict[TopicPartition, int]:
+        """Note what is about to be sent: these offsets, or those of everything the consumer has returned."""
+        wanted = consumer.uncommitted() if offsets is None else dict(offsets)
+        self._sent.append((consumer, wanted))
+        return wanted
+
+    def unsent(self) -> S | None:
+        """The transaction's own consumer, unless its offsets were sent."""
+        return None if any(self._own is one for one, _ in self._sent) else self._own
+
+    def consumers(self) -> list[S]:
+        """All that read again if the transaction is aborted."""
+        sent, own = [consumer for consumer, _ in self._sent], self.unsent()
+        return sent if own is None else [*sent, own]
+
+    def committed(self) -> None:
+        """Tell the consumers."""
+        for consumer, offsets in self._sent:
+            consumer.committed_elsewhere(offsets)
+
+
 class Transaction(Generic[K, V]):
     """One transaction of a producer; made by `Producer.transaction`."""
 
     def __init__(self, producer: "Producer[K, V]", consumer: OffsetSource | None, timeout: float) -> None:
         self._producer = producer
         self._timeout = timeout
-        self._consumer = consumer
-        # Consumers whose offsets are part of it, with what they are.
-        self._offsets: list[tuple[OffsetSource, dict[TopicPartition, int]]] = []
+        self._offsets = TransactionOffsets(consumer)
         self._is_open = False
 
     def __enter__(self) -> Self:
@@ -105,24 +145,21 @@ class Transaction(Generic[K, V]):
                 topic, value, key, partition=partition, timestamp=timestamp, headers=headers
             )
         except RequestFailed as error:
-            if error.name == "_STATE":
-                raise TransactionAborted(f"the transaction has failed before: {error}", error.name) from None
-            raise
+            raise refusal(error) from None
 
     def send_offsets(
         self, consumer: OffsetSource, offsets: Mapping[TopicPartition, int] | None = None
     ) -> None:
         """Commit a consumer's offsets with the transaction: those of everything it has returned, or these."""
-        wanted = consumer.uncommitted() if offsets is None else dict(offsets)
-        self._offsets.append((consumer, wanted))
+        wanted = self._offsets.add(consumer, offsets)
         if wanted:
             send_offsets(self._producer.client, consumer.group_metadata(), wanted, self._timeout)
 
     def commit(self) -> None:
         """Commit; TransactionAborted if that was refused, and nothing of it is visible."""
         try:
-            if self._consumer is not None and all(self._consumer is not one for one, _ in self._offsets):
-                self.send_offsets(self._consumer)
+            if (consumer := self._offsets.unsent()) is not None:
+                self.send_offsets(consumer)
             finish("committing", self._producer.client.commit_transaction, self._timeout)
         except (FatalFailure, DeadlineExceeded):
             # Nobody knows what has become of it; the next producer with this id brings it to an end.
@@ -133,8 +170,7 @@ class Transaction(Generic[K, V]):
             self.abort()
             raise
         self._is_open = False
-        for consumer, offsets in self._offsets:
-            consumer.committed_elsewhere(offsets)
+        self._offsets.committed()
 
     def abort(self) -> None:
         """Abort. The consumers read again what the transaction would have committed."""
@@ -148,11 +184,15 @@ class Transaction(Generic[K, V]):
         self._producer.forget_failures()
 
     def _rewind(self) -> None:
-        consumers = [consumer for consumer, _ in self._offsets]
-        if self._consumer is not None and all(self._consumer is not one for one in consumers):
-            consumers.append(self._consumer)
-        for consumer in consumers:
+        for consumer in self._offsets.consumers():
             consumer.rewind()
+
+
+def refusal(error: RequestFailed) -> RequestFailed:
+    """Why a record was not taken: after a failure only an abort can follow."""
+    if error.name != "_STATE":
+        return error
+    return TransactionAborted(f"the transaction has failed before: {error}", error.name)
 
 
 def begin(client: Any) -> None:
