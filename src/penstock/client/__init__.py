@@ -4,6 +4,7 @@ For programs, `Producer` and `Consumer`:
 
     sync_producer   records to topics, each with a future
     sync_consumer   records from topics, and how far they were processed
+    consumed_offsets    what of that was handed out, processed and committed
     async_producer  the same for asyncio
     async_consumer  likewise
     transaction     records and offsets that appear together or not at all

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, Unpack
 
 from penstock.client.client_metrics import ClientMetrics, StatisticsReceiver
+from penstock.client.consumed_offsets import ConsumedOffsets
 from penstock.client.endpoint import ClientError, opened, reason
 from penstock.client.errors import HOPELESS, InvalidProperty, TransactionAborted, failure, kafka_error
 from penstock.client.message import Message, RawMessage, TopicPartition, raw_message
@@ -93,16 +94,7 @@ class Consumer(Generic[K, V]):
         self._on_assign: RebalanceListener | None = None
         self._on_revoke: RebalanceListener | None = None
         self._on_lost: RebalanceListener | None = None
-        # What was handed out last, and may not be processed yet.
-        self._in_hand: list[Message[K, V]] = []
-        # Behind the last message handed out; the first one that a rewind goes back to.
-        self._positions: dict[TopicPartition, int] = {}
-        self._rewind_to: dict[TopicPartition, int] = {}
-        # The first message handed out since the partition was assigned.
-        self._first: dict[TopicPartition, int] = {}
-        self._lost_uncommitted = False
-        # Processed, and not handed to librdkafka yet.
-        self._processed: dict[TopicPartition, int] = {}
+        self._consumed: ConsumedOffsets[K, V] = ConsumedOffsets()
         self._stored_at = self._polled_at = time.perf_counter()
         # Fetched from librdkafka, and not handed out yet.
         self._fetched: deque[Any] = deque()
@@ -170,7 +162,7 @@ class Consumer(Generic[K, V]):
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int]) -> None:
         """Read these partitions, without the group having a say; a mapping says from which offsets."""
         offsets = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
-        self._forget(list(self._positions))
+        self._forget(self._consumed.partitions())
         self._call("assign", self.client.assign, self._starts(offsets))
 
     def poll(self, timeout: float | None = 1.0) -> Message[K, V] | None:
@@ -197,7 +189,7 @@ class Consumer(Generic[K, V]):
         """
         if offsets is None:
             self.settle()
-            wanted = {one: self._positions[one] for one in self._rewind_to}
+            wanted = self.positions()
         elif isinstance(offsets, Message):
             wanted = {offsets.topic_partition: offsets.offset + 1}
         else:
@@ -208,13 +200,13 @@ class Consumer(Generic[K, V]):
 
     def positions(self) -> dict[TopicPartition, int]:
         """Of every partition that messages were returned of since the last commit: the next offset."""
-        return {one: self._positions[one] for one in self._rewind_to}
+        return self._consumed.uncommitted()
 
     def uncommitted(self) -> dict[TopicPartition, int]:
         """As `positions`, for a transaction; TransactionAborted if some are somebody else's by now."""
         if self._auto_commit:
             raise ClientError("a consumer whose offsets a transaction commits needs enable_auto_commit=False")
-        if self._lost_uncommitted:
+        if self._consumed.has_lost:
             raise TransactionAborted("partitions were taken away before their offsets were committed")
         return self.positions()
 
@@ -224,18 +216,15 @@ class Consumer(Generic[K, V]):
         With a store that is what it says: a transaction that was rolled back has committed nothing.
         A consumer that commits by itself goes back to what it returned last.
         """
-        self._lost_uncommitted = False
         if self._auto_commit:
-            first: dict[TopicPartition, int] = {}
-            for message in self._in_hand:
-                first.setdefault(message.topic_partition, message.offset)
-            targets = first
+            targets = self._consumed.drop_in_hand()
         elif self._offset_store is not None:
-            stored = self._offset_store.load(list(self._first))
-            targets = {one: stored.get(one, first) for one, first in self._first.items()}
+            assigned = self._consumed.first_assigned()
+            stored = self._offset_store.load(list(assigned))
+            self._consumed.drop_in_hand()
+            targets = {one: stored.get(one, first) for one, first in assigned.items()}
         else:
-            targets, self._rewind_to = self._rewind_to, {}
-        self._in_hand = []
+            targets = self._consumed.drop_uncommitted()
         for partition, offset in targets.items():
             self.seek(partition, offset)
 
@@ -243,7 +232,7 @@ class Consumer(Generic[K, V]):
         """Go on from `offset`."""
         self._drop_fetched((partition,))
         self._call("seek", self.client.seek, _native(partition, offset))
-        self._positions[partition] = offset
+        self._consumed.moved(partition, offset)
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions that this consumer reads."""
@@ -359,7 +348,7 @@ class Consumer(Generic[K, V]):
                 self._fetched.popleft()
                 raise
             self._fetched.popleft()
-        self._hand_out(messages)
+        self._consumed.hand_out(messages)
         return messages
 
     def fill(self, records_max: int, timeout: float | None) -> None:
@@ -399,7 +388,7 @@ class Consumer(Generic[K, V]):
 
     def processed(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Messages before these offsets need not come again: the next commit in the background has them."""
-        self._processed.update(offsets)
+        self._consumed.processed(offsets)
 
     def commit_processed(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit as this consumer does: in the background, or at once if it does not by itself."""
@@ -414,32 +403,15 @@ class Consumer(Generic[K, V]):
 
     def committed_elsewhere(self, offsets: Mapping[TopicPartition, int]) -> None:
         """These offsets are committed: a rewind goes back to them."""
-        self._lost_uncommitted = False
-        for partition, offset in offsets.items():
-            if self._processed.get(partition, offset + 1) <= offset:
-                del self._processed[partition]
-            if self._positions.get(partition) == offset:
-                self._rewind_to.pop(partition, None)
-            elif partition in self._rewind_to:
-                self._rewind_to[partition] = offset
+        self._consumed.committed(offsets)
 
     def group_metadata(self) -> Any:
         """What a transaction needs to commit offsets for this member of the group."""
         return self._call("group metadata", self.client.consumer_group_metadata)
 
-    def _hand_out(self, messages: list[Message[K, V]]) -> None:
-        self._in_hand = messages
-        for message in messages:
-            partition = TopicPartition(message.topic, message.partition)
-            self._rewind_to.setdefault(partition, message.offset)
-            self._first.setdefault(partition, message.offset)
-            self._positions[partition] = message.offset + 1
-
     def settle(self) -> None:
         """What was handed out is processed."""
-        for message in self._in_hand:
-            self._processed[TopicPartition(message.topic, message.partition)] = message.offset + 1
-        self._in_hand = []
+        self._consumed.settle()
 
     def _decoded(self, message: Any) -> Message[K, V]:
         if (trouble := message.error()) is not None:
@@ -461,13 +433,13 @@ class Consumer(Generic[K, V]):
 
     def _store_in_time(self) -> None:
         now = time.perf_counter()
-        if self._processed and now - self._stored_at >= self._store_seconds:
+        if self._consumed.has_processed and now - self._stored_at >= self._store_seconds:
             self._stored_at = now
             self._store()
 
     def _store(self) -> None:
         """Hand over what was processed; librdkafka commits it in the background and at the end."""
-        processed, self._processed = self._processed, {}
+        processed = self._consumed.take_processed()
         if not self._auto_commit or not processed:
             return
         if self._offset_store is not None:
@@ -527,13 +499,7 @@ class Consumer(Generic[K, V]):
 
     def _forget(self, partitions: list[TopicPartition]) -> None:
         self._drop_fetched(partitions)
-        for partition in partitions:
-            self._positions.pop(partition, None)
-            self._first.pop(partition, None)
-            if self._rewind_to.pop(partition, None) is not None:
-                self._lost_uncommitted = True
-            self._processed.pop(partition, None)
-        self._in_hand = [one for one in self._in_hand if one.topic_partition not in partitions]
+        self._consumed.forget(partitions)
 
     def _starts(self, offsets: Mapping[TopicPartition, int | None]) -> list[Any]:
         """Where to begin: at offsets that were asked for, or where the store or the group is."""
