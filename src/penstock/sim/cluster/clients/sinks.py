@@ -29,10 +29,10 @@ from penstock.sim.cluster.clients.transactions import (
     AGAIN,
     BATCHES_MAX,
     FENCED,
-    ProducerState,
     Refusal,
     TransactionClient,
     Zombie,
+    ZombieState,
 )
 from penstock.sim.cluster.journal import Place
 
@@ -68,7 +68,7 @@ class SinkTask(TransactionClient):
         self.transactional_id = f"{sink}#{number}"
         self._places = places
         self._zombie = Zombie(self)
-        self._before: ProducerState | None = None
+        self._before: ZombieState | None = None
         # What its attempts at the present batch have reported, the last one last.
         self.reports: list[TaskReport] = []
 

@@ -107,7 +107,7 @@ class Refusal(enum.Enum):
     NOT_A_MEMBER = "not-a-member"
 
 
-class ProducerState(NamedTuple):
+class ZombieState(NamedTuple):
     """What a process knows that may be taken for dead: enough to go on sending."""
 
     producer_id: int
@@ -149,8 +149,8 @@ class TransactionClient(SimulatedProducer):
         # Whether a request was lost since the incarnation began; one of its own may fence it then.
         self._has_lost = self._may_be_fenced = False
 
-    def state(self) -> ProducerState:
-        return ProducerState(self._producer_id, self._epoch, self.incarnation, dict(self._sequences))
+    def state(self) -> ZombieState:
+        return ZombieState(self._producer_id, self._epoch, self.incarnation, dict(self._sequences))
 
     def abandon(self) -> None:
         """Forget the transaction: whoever comes next, or its timeout, ends it."""
@@ -445,7 +445,7 @@ class Zombie(SimulatedProducer):
         self._checker = client.checker
         self._client = client
 
-    def write(self, state: ProducerState, place: Place) -> None:
+    def write(self, state: ZombieState, place: Place) -> None:
         """Go on with the batch that would be next, and commit."""
         leader = self._client.leader(place)
         history = state.ended or self._checker.begin(self.transactional_id, state.incarnation, self.now)
@@ -471,7 +471,7 @@ class Zombie(SimulatedProducer):
         if leader is not None:
             self.produce(leader, place, content, 1, ALL_ACKS, answered)
 
-    def end(self, state: ProducerState, *, commit: bool) -> None:
+    def end(self, state: ZombieState, *, commit: bool) -> None:
         """Ask for the end of a transaction that is over."""
         asked = self._checker.asking(self.transactional_id, state.incarnation, "EndTxn")
         request = EndTxnRequest(
@@ -562,7 +562,7 @@ class TransactionalProducer:
         self._pace_ms = pace_ms
         self._is_stopping = False
         # What the process before had, as long as nobody has sent it.
-        self._before: ProducerState | None = None
+        self._before: ZombieState | None = None
         self.finished = False
 
     def start(self) -> None:
