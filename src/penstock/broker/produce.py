@@ -38,9 +38,9 @@ from penstock.broker.partitions import LeaderPartition, PartitionStopped, Replic
 from penstock.broker.transactions.verification import (
     ENDED,
     PARKED_BATCH_BYTES,
-    TransactionalProducer,
     TransactionalRequest,
     TransactionVerification,
+    TransactionWriter,
     produce_error,
 )
 from penstock.core.metadata.configs import CleanupPolicy, TimestampType, TopicOptions
@@ -612,7 +612,7 @@ class ProduceService:
             return NO_TRANSACTIONAL_ID
         if header.producer_id < 0:
             return ApiError(ErrorKind.INVALID_RECORD, "a transactional batch needs a producer id")
-        producer = TransactionalProducer(transaction, header.producer_id, header.producer_epoch)
+        producer = TransactionWriter(transaction, header.producer_id, header.producer_epoch)
         refused = verification.check_sequence(partition, producer, header.base_sequence, is_turn=is_turn)
         if refused is not None or is_turn:
             # When it is the batch's turn, it is checked again where it is appended.

@@ -11,9 +11,9 @@ from penstock.broker.partitions import LeaderPartition
 from penstock.broker.transactions.verification import (
     ENDED,
     FENCED,
-    TransactionalProducer,
     TransactionalRequest,
     TransactionVerification,
+    TransactionWriter,
     is_open,
     offsets_error,
 )
@@ -53,7 +53,7 @@ class TransactionalOffsetCommits:
         if self._verification.admits_now(partition, command.producer_id, command.producer_epoch):
             self._submit(partition, command)
             return
-        producer = TransactionalProducer(request, command.producer_id, command.producer_epoch)
+        producer = TransactionWriter(request, command.producer_id, command.producer_epoch)
         refused = self._verification.park(
             partition,
             producer,

@@ -116,7 +116,7 @@ class TransactionalRequest(NamedTuple):
     knows_abortable: bool
 
 
-class TransactionalProducer(NamedTuple):
+class TransactionWriter(NamedTuple):
     """Who writes, under which transactional id."""
 
     request: TransactionalRequest
@@ -138,7 +138,7 @@ class TransactionGuard:
 
     __slots__ = ("lowest_sequence", "producer", "state", "turns")
 
-    def __init__(self, producer: TransactionalProducer, sequence: int) -> None:
+    def __init__(self, producer: TransactionWriter, sequence: int) -> None:
         self.producer = producer
         self.lowest_sequence = sequence
         self.state = GuardState.FAILED
@@ -160,7 +160,7 @@ class TransactionVerification:
         # Those that nothing waits for any more, the oldest first.
         self._failed: dict[TransactionGuard, LeaderPartition] = {}
         # What is asked at the end of this turn of the loop.
-        self._asking: dict[TransactionalProducer, list[tuple[LeaderPartition, TransactionGuard]]] = {}
+        self._asking: dict[TransactionWriter, list[tuple[LeaderPartition, TransactionGuard]]] = {}
         self._parked_bytes = 0
 
     def admits(self, partition: LeaderPartition, producer_id: int, producer_epoch: int) -> bool:
@@ -183,7 +183,7 @@ class TransactionVerification:
         return self._is_waiting(partition, header.producer_id, header.producer_epoch)
 
     def check_sequence(
-        self, partition: LeaderPartition, producer: TransactionalProducer, sequence: int, *, is_turn: bool
+        self, partition: LeaderPartition, producer: TransactionWriter, sequence: int, *, is_turn: bool
     ) -> ApiError | None:
         """The error of a batch that cannot be the producer's first one, if nothing of it is in the log."""
         if partition.log.producers.get(ProducerId(producer.producer_id)) is not None:
@@ -199,7 +199,7 @@ class TransactionVerification:
             is_first = known is None or sequence <= known.lowest_sequence
         return None if is_first else ApiError(ErrorKind.OUT_OF_ORDER_SEQUENCE)
 
-    def verify_now(self, partition: LeaderPartition, producer: TransactionalProducer, sequence: int) -> bool:
+    def verify_now(self, partition: LeaderPartition, producer: TransactionWriter, sequence: int) -> bool:
         """Verify with a coordinator that is on this node and need not be waited for; False: `park`.
 
         What is known of the producer already, or waits, is left to `park`.
@@ -219,7 +219,7 @@ class TransactionVerification:
     def park(
         self,
         partition: LeaderPartition,
-        producer: TransactionalProducer,
+        producer: TransactionWriter,
         turn: VerifiedTurn,
         *,
         sequence: int = -1,
@@ -272,7 +272,7 @@ class TransactionVerification:
         guards = self._guards.get(partition)
         return () if guards is None else guards.get(producer_id, ())
 
-    def _guard(self, partition: LeaderPartition, producer: TransactionalProducer) -> TransactionGuard | None:
+    def _guard(self, partition: LeaderPartition, producer: TransactionWriter) -> TransactionGuard | None:
         for guard in self._guards_of(partition, producer.producer_id):
             if guard.producer == producer:
                 return guard
@@ -285,7 +285,7 @@ class TransactionVerification:
         return any(guard.turns and guard.epoch == producer_epoch for guard in guards)
 
     def _add(
-        self, partition: LeaderPartition, producer: TransactionalProducer, sequence: int
+        self, partition: LeaderPartition, producer: TransactionWriter, sequence: int
     ) -> TransactionGuard | None:
         """A new guard, unless too many of this producer id are waiting for answers."""
         known = self._guards_of(partition, producer.producer_id)
@@ -328,7 +328,7 @@ class TransactionVerification:
             self._remove(self._failed[oldest], oldest)
 
     def _ask_soon(
-        self, partition: LeaderPartition, producer: TransactionalProducer, guard: TransactionGuard
+        self, partition: LeaderPartition, producer: TransactionWriter, guard: TransactionGuard
     ) -> None:
         if not self._asking:
             self._timers.soon(self._ask)
@@ -340,7 +340,7 @@ class TransactionVerification:
 
             def done(
                 answers: Mapping[TopicPartition, ApiError | None],
-                producer: TransactionalProducer = producer,
+                producer: TransactionWriter = producer,
                 waiting: list[tuple[LeaderPartition, TransactionGuard]] = waiting,
             ) -> None:
                 for partition, guard in waiting:
@@ -358,7 +358,7 @@ class TransactionVerification:
     def _answered(
         self,
         partition: LeaderPartition,
-        producer: TransactionalProducer,
+        producer: TransactionWriter,
         guard: TransactionGuard,
         error: ApiError | None,
     ) -> None:
