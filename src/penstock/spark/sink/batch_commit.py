@@ -36,7 +36,7 @@ _PASSING = COORDINATOR_CHANGES | frozenset({
 T = TypeVar("T")
 
 
-class OpenTransaction(NamedTuple):
+class TaskTransaction(NamedTuple):
     """A transaction that a task wrote in and left open, and the producer that did."""
 
     transactional_id: str
@@ -66,7 +66,7 @@ class BatchCommitter:
             lambda connection: api_of(BatchCommitRequest).key in connection.versions, self._patience_ms
         )
 
-    def commit(self, sink: str, batch: str, transactions: Sequence[OpenTransaction]) -> bool:
+    def commit(self, sink: str, batch: str, transactions: Sequence[TaskTransaction]) -> bool:
         """Commit them all; False if the batch was committed before, by others that are not listed here."""
         request = BatchCommitRequest(
             sink=sink,
@@ -87,7 +87,7 @@ class BatchCommitter:
 
         return self._patiently(ask, self._patience_ms)
 
-    def abort(self, transactions: Sequence[OpenTransaction]) -> None:
+    def abort(self, transactions: Sequence[TaskTransaction]) -> None:
         """End transactions that nobody will commit: a producer that begins anew aborts what it finds.
 
         Otherwise they would hold back whoever reads committed records until they time out.
@@ -116,7 +116,7 @@ class BatchCommitter:
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
 
-def _begin_anew(connection: BrokerConnection, transaction: OpenTransaction) -> None:
+def _begin_anew(connection: BrokerConnection, transaction: TaskTransaction) -> None:
     where = find_coordinator(connection, TRANSACTION, transaction.transactional_id)
     if where.error_code != ErrorCode.NONE:
         raise _NotNow(error_name(where.error_code))

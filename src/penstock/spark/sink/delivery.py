@@ -25,7 +25,7 @@ from typing import NamedTuple, Protocol
 from penstock.client import ANY_PARTITION, BulkProducer, ClientError, OpenTransactionProducer, SingleRecord
 from penstock.spark.errors import PipelineError, SparkOptionError
 from penstock.spark.kafka_options import BOOTSTRAP, kafka_endpoint
-from penstock.spark.sink.batch_commit import BatchCommitter, OpenTransaction
+from penstock.spark.sink.batch_commit import BatchCommitter, TaskTransaction
 from penstock.spark.sink.options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
 
 _log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class DeliveryReceipt(NamedTuple):
 
     task: TaskId
     records: int
-    transaction: OpenTransaction | None = None
+    transaction: TaskTransaction | None = None
 
 
 class TaskDelivery(Protocol):
@@ -212,14 +212,14 @@ class ExactlyOnceDelivery:
         """Ends what is open; a transaction that a commit has taken is not open any more."""
         self._give_up(_transactions(receipts))
 
-    def _give_up(self, written: Sequence[OpenTransaction]) -> None:
+    def _give_up(self, written: Sequence[TaskTransaction]) -> None:
         try:
             BatchCommitter(self.settings).abort(written)
         except PipelineError as error:
             _log.warning("transactions stay open until they time out: %s", error)
 
 
-def _transactions(receipts: Sequence[DeliveryReceipt]) -> list[OpenTransaction]:
+def _transactions(receipts: Sequence[DeliveryReceipt]) -> list[TaskTransaction]:
     return [receipt.transaction for receipt in receipts if receipt.transaction is not None]
 
 
@@ -234,7 +234,7 @@ class _Transactional(_Acknowledged):
         with _one_line():
             try:
                 records = sender.finish()
-                transaction = OpenTransaction(self._transactional_id, *sender.identity())
+                transaction = TaskTransaction(self._transactional_id, *sender.identity())
             except BaseException:
                 sender.discard()
                 raise
