@@ -35,7 +35,7 @@ from penstock.core.groups.consumer_facts import ClassicMember, ConsumerMemberSto
 from penstock.core.groups.consumer_group import ConsumerGroup, ConsumerMember
 from penstock.core.groups.consumer_protocol import (
     ConsumerGroups,
-    Progress,
+    MemberUpdate,
     raise_epoch,
     remove_member,
     replace_member,
@@ -116,7 +116,7 @@ class ClassicMembers:
         )
         owned = partitions_by_id(subscription.owned, self._topics)
         needs_target = update_member(group, member, stored, outcome)
-        self._consumers.move_on(group, member, Progress(owned, needs_target), outcome)
+        self._consumers.move_on(group, member, MemberUpdate(owned, needs_target), outcome)
         member.session_deadline = outcome.wake(group.group_id, command.session_timeout_ms)
         if not member.revoking:
             member.revoke_deadline = None

@@ -67,7 +67,7 @@ PATTERNS_PER_TURN_MAX = 10
 STORED_TOPICS_CHARS_MAX = 200_000
 
 
-class Progress(NamedTuple):
+class MemberUpdate(NamedTuple):
     """What a request of a member leads to: what it says it has, and whether the group needs a target."""
 
     owned: PartitionSet | None
@@ -192,7 +192,7 @@ class ConsumerGroups:
             return
         member, had = found, found.assigned
         needs_target = update_member(group, member, _stored(member.stored, command), outcome)
-        self.move_on(group, member, Progress(command.owned, needs_target), outcome)
+        self.move_on(group, member, MemberUpdate(command.owned, needs_target), outcome)
         timeouts = outcome.options.consumer.timeouts(group.group_id)
         member.session_deadline = outcome.wake(group.group_id, timeouts.session_timeout_ms)
         is_full = command.epoch == JOIN_EPOCH or (
@@ -213,19 +213,19 @@ class ConsumerGroups:
         )
 
     def move_on(
-        self, group: ConsumerGroup, member: ConsumerMember, progress: Progress, outcome: GroupOutcome
+        self, group: ConsumerGroup, member: ConsumerMember, update: MemberUpdate, outcome: GroupOutcome
     ) -> None:
         """Raise the group's epoch and compute a target where that is due, and take the member there."""
         if group.has_stale_patterns or group.lacks(member.stored.pattern):
             self._look_at_patterns(group, outcome)
-        if progress.needs_target:
+        if update.needs_target:
             reason = f"member {member.stored.member_id} joined or changed its subscription"
             self._raise_epoch(group, outcome, reason)
         elif group.is_stale and not group.is_unresolved:
             self._look_at_topics(group, outcome)
         if group.epoch > group.target_epoch and group.computing is None:
             self._compute(group, outcome)
-        _reconcile(group, member, progress.owned, outcome)
+        _reconcile(group, member, update.owned, outcome)
         self.keep(group)
 
     def _look_at_topics(self, group: ConsumerGroup, outcome: GroupOutcome) -> None:
