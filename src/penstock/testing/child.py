@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.testing.fork_server import FORK_SERVER
-from penstock.testing.nodes import START_SECONDS, STOP_SECONDS, NodeEndpoints, NodeFailed, NodeNotStarted
+from penstock.testing.nodes import START_SECONDS, STOP_SECONDS, NodeEndpoints, NodeFailed, NodeNotReady
 
 HELPERS_SECONDS = 5.0
 LOOK_SECONDS = 0.005
@@ -44,11 +44,11 @@ class ChildNode:
     def await_ready(self) -> NodeEndpoints:
         _, said = self._pipes
         if not _is_readable(said, START_SECONDS):
-            raise NodeNotStarted(f"the node was not ready within {START_SECONDS} s: {self._last_words()}")
+            raise NodeNotReady(f"the node was not ready within {START_SECONDS} s: {self._last_words()}")
         # One line, in one write.
         line = os.read(said, select.PIPE_BUF)
         if not line.endswith(b"\n"):
-            raise NodeNotStarted(f"the node did not start: {self._last_words()}")
+            raise NodeNotReady(f"the node did not start: {self._last_words()}")
         return NodeEndpoints(*json.loads(line))
 
     def stop(self) -> None:

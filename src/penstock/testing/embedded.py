@@ -16,7 +16,7 @@ from penstock.testing.nodes import (
     STOP_SECONDS,
     NodeEndpoints,
     NodeFailed,
-    NodeNotStarted,
+    NodeNotReady,
     NodeOnThread,
 )
 from penstock.testing.unsynced_disk import UnsyncedDisk
@@ -63,7 +63,7 @@ class EmbeddedNode:
         try:
             return endpoints(self._ready.result(START_SECONDS))
         except TimeoutError:
-            raise NodeNotStarted(f"the node was not ready within {START_SECONDS} s") from None
+            raise NodeNotReady(f"the node was not ready within {START_SECONDS} s") from None
 
     def stop(self) -> None:
         self.discard()
@@ -91,7 +91,7 @@ class EmbeddedNode:
         raise NodeOnThread("a node on a thread cannot be killed: use broker(in_process=False)")
 
     def _run(self, options: NodeOptions) -> None:
-        failure: BaseException = NodeNotStarted("the node was stopped before it was ready")
+        failure: BaseException = NodeNotReady("the node was stopped before it was ready")
         run = partial(run_embedded, starting=self._starting, options=UNSYNCED)
         try:
             run_node(options, self._ready.set_result, run, UnsyncedDisk)

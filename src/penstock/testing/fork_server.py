@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 
 import penstock
-from penstock.testing.nodes import START_SECONDS, NodeNotStarted
+from penstock.testing.nodes import START_SECONDS, NodeNotReady
 
 LINGER_SECONDS = 5.0
 MESSAGE_BYTES_MAX = 64 << 10
@@ -64,7 +64,7 @@ class ForkServer:
                     number, pidfds, _, _ = socket.recv_fds(self._connection, MESSAGE_BYTES_MAX, 1)
                     if pidfds:
                         return int(number), pidfds[0]
-        raise NodeNotStarted("the process that starts nodes has ended")
+        raise NodeNotReady("the process that starts nodes has ended")
 
     def _replace(self) -> None:
         self.close()

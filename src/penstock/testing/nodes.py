@@ -9,7 +9,7 @@ START_SECONDS = 60
 STOP_SECONDS = 20
 
 
-class NodeNotStarted(PenstockError):
+class NodeNotReady(PenstockError):
     """A node of a test did not become ready."""
 
 
