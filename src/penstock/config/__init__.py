@@ -37,7 +37,7 @@ from penstock.config.errors import ConfigError
 from penstock.config.loader import DEFAULT_FILE, LoadedConfig, assemble, load, override
 from penstock.config.schema import SETTINGS, Setting
 from penstock.config.settings import (
-    ClientSettings,
+    ClientDefaults,
     ClusterSettings,
     Config,
     DeliverySettings,
@@ -63,7 +63,7 @@ __all__ = [
     "TopicSettings",
     "DeliverySettings",
     "GroupSettings",
-    "ClientSettings",
+    "ClientDefaults",
     "SecuritySettings",
     "MetricsSettings",
     "LoggingSettings",

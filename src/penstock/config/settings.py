@@ -267,7 +267,7 @@ class GroupSettings(ConfigSection, frozen=True):
     ] = 500
 
 
-class ClientSettings(ConfigSection, frozen=True):
+class ClientDefaults(ConfigSection, frozen=True):
     """What our own client and commands do when nothing else is said."""
 
     acks: Annotated[
@@ -322,7 +322,7 @@ class Config(ConfigSection, frozen=True):
     topics: TopicSettings = TopicSettings()
     delivery: DeliverySettings = DeliverySettings()
     groups: GroupSettings = GroupSettings()
-    client: ClientSettings = ClientSettings()
+    client: ClientDefaults = ClientDefaults()
     security: SecuritySettings = SecuritySettings()
     metrics: MetricsSettings = MetricsSettings()
     logging: LoggingSettings = LoggingSettings()
