@@ -200,12 +200,13 @@ class JournalScan:
                 raise CorruptionError("a journal frame ends in the middle of an entry")
             kind, key, first, last, epoch, length = unpack(content, position)
             position += ENTRY_BYTES
-            if position + length > end or not 0 <= first <= last or kind not in kinds:
+            name = kinds.get(kind)
+            if position + length > end or not 0 <= first <= last or name is None:
                 raise CorruptionError("an entry of the journal does not fit its frame")
             found = logs.get(key)
             if found is None:
                 found = logs[key] = []
-            row = (sequence, number, kinds[kind], first, last, epoch, position, length)
+            row = (sequence, number, name, first, last, epoch, position, length)
             found.append(make(JournalRange, row))
             named[key] = sequence
             position += length

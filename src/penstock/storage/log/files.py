@@ -37,7 +37,6 @@ import enum
 import errno as errnos
 import itertools
 import struct
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
@@ -45,6 +44,7 @@ from fastcrc import crc32
 
 from penstock.core.model import LeaderEpoch, Offset, Timestamp, TopicId
 from penstock.core.replica import EpochStart, LeaderEpochHistory
+from penstock.core.values import dataclass
 from penstock.storage.disk import Buffer, Disk, DiskFailed, NoSuchFile
 from penstock.storage.journal import NO_POSITION, JournalPosition
 from penstock.storage.log.file_names import TEMPORARY
@@ -58,6 +58,7 @@ _ROW = struct.Struct("<iq")
 _TOPIC_ID_BYTES = 16
 _FIXED = struct.Struct("<8qI")
 _MARK = struct.Struct("<II")
+_MARKS = struct.Struct("<6I")
 _COUNT = struct.Struct("<I")
 _SEALED = struct.Struct("<qqI")
 _GAPLESS = 1
@@ -185,6 +186,7 @@ class IndexMark(NamedTuple):
 
 
 NO_ROWS = IndexMark(0, 0)
+NO_MARKS = (NO_ROWS, NO_ROWS, NO_ROWS)
 
 
 class SealedSegment(NamedTuple):
@@ -221,7 +223,7 @@ class Checkpoint:
     first_append_at: Timestamp = NO_TIME
     max_timestamp: Timestamp = NO_TIME
     gapless: bool = True
-    marks: tuple[IndexMark, IndexMark, IndexMark] = (NO_ROWS, NO_ROWS, NO_ROWS)
+    marks: tuple[IndexMark, IndexMark, IndexMark] = NO_MARKS
     sealed: tuple[SealedSegment, ...] = ()
     epochs: bytes = b""
     producers: bytes = b""
@@ -267,8 +269,8 @@ def decode_checkpoint(content: Buffer) -> Checkpoint:
         if flags & _UNSURE:
             unsure_from = Offset(_OFFSET.unpack_from(payload, position)[0])
             position += _OFFSET.size
-        marks = [IndexMark(*_MARK.unpack_from(payload, position + i * _MARK.size)) for i in range(3)]
-        position += 3 * _MARK.size
+        rows = _MARKS.unpack_from(payload, position)
+        position += _MARKS.size
         (count,) = _COUNT.unpack_from(payload, position)
     except struct.error:
         raise CorruptFile("the checkpoint ends early") from None
@@ -295,7 +297,7 @@ def decode_checkpoint(content: Buffer) -> Checkpoint:
         first_append_at=Timestamp(first_append_at),
         max_timestamp=Timestamp(latest),
         gapless=bool(flags & _GAPLESS),
-        marks=(marks[0], marks[1], marks[2]),
+        marks=(IndexMark(*rows[:2]), IndexMark(*rows[2:4]), IndexMark(*rows[4:])) if any(rows) else NO_MARKS,
         sealed=tuple(sealed),
         epochs=bytes(epochs),
         producers=bytes(payload[end + _COUNT.size + length :]),

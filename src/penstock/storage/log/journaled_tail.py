@@ -8,6 +8,7 @@ Everything below the start of a range was durable when it was written, and so wa
 `durable`: what is missing there is lost, and what is behind it is good.
 """
 
+import operator
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ from penstock.storage.log.segment import MAGIC, SCAN_BYTES, PositionalReader
 MAGIC_POSITION = 16
 _MAGIC = bytes([MAGIC])
 _OFFSET = struct.Struct(">q")
+_epoch_of = operator.attrgetter("epoch")
 
 
 class JournaledBatch(NamedTuple):
@@ -52,7 +54,9 @@ class JournaledTail:
         # Up to where the log was durable, and why that may not be all.
         self.durable = known.durable
         self.doubt = known.doubt
-        self._epochs = [found for found in known.ranges if found[5] >= 0]
+        self._epochs = known.ranges
+        if min(map(_epoch_of, known.ranges), default=0) < 0:
+            self._epochs = [found for found in known.ranges if found.epoch >= 0]
         self._next = 0
         # An epoch, and what `same_epoch_until` last found for it.
         self._same_epoch = (-1, 0)

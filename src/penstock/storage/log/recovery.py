@@ -33,6 +33,7 @@ Left out: repair from another replica. That is the broker's work, after it has l
 """
 
 import errno as errnos
+import struct
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
@@ -84,6 +85,7 @@ from penstock.storage.log.file_names import (
     numbered,
 )
 from penstock.storage.log.files import (
+    NO_ROWS,
     Checkpoint,
     FileKind,
     decode_checkpoint,
@@ -138,6 +140,8 @@ from penstock.storage.log.types import (
 CUT = ".cut"
 # How much is taken from the journal before the file is read again.
 MEND_BYTES = 256 << 10
+# A batch header without the fields that nobody asks for in a batch without a producer.
+SKIMMED = struct.Struct(">qiibIhi8xqq6xi")
 MISSING = "its bytes are missing"
 NOT_KEPT = "there is no room to keep what follows, or it cannot be read, so that it was not cut"
 _EEXIST = 17
@@ -764,7 +768,7 @@ class TailScan:
         self.segment = segment
         self._report = report
         self._tail = tail
-        self._chunk = memoryview(b"")
+        self._chunk = b""
         self._chunk_start = position
 
     def run(self) -> None:
@@ -782,13 +786,14 @@ class TailScan:
                     # It is larger than a chunk, or the file ends in it.
                     batch = next(checked_batches(self.segment.file, self.position, self.segment.size_bytes))
                 else:
-                    batch = CheckedBatch(self.position, header, self._chunk[at : at + header.size_bytes])
+                    content = memoryview(self._chunk)[at : at + header.size_bytes]
+                    batch = CheckedBatch(self.position, header, content)
                 self.take(batch)
                 self._skim()
 
     def _read(self) -> None:
         length = min(SCAN_BYTES, self.segment.size_bytes - self.position)
-        self._chunk = memoryview(self.segment.file.pread(self.position, length))
+        self._chunk = self.segment.file.pread(self.position, length)
         self._chunk_start = self.position
         if not self._chunk:
             raise BatchIncomplete(HEADER_BYTES, 0)
@@ -815,11 +820,12 @@ class TailScan:
         until = self._tail.same_epoch_until(end, epoch)
         at, first, stop = self.position - self._chunk_start, self._chunk_start, len(chunk)
         last_header, count, newest = stop - HEADER_BYTES, 0, index.max_timestamp
-        unpack, crc32c = LAYOUT.unpack_from, crc32.iscsi
+        unpack, crc32c = SKIMMED.unpack_from, crc32.iscsi
         row_at, time_row_at, row_ms = index.next_rows()
+        # Where the next batch stands in the chunk that may get a row.
+        next_row = min(row_at, time_row_at) - first
         while at <= last_header and end < until:
-            fields = unpack(chunk, at)
-            base, length, batch_epoch, magic, crc, flags, delta, _, latest, producer, _, _, records = fields
+            base, length, batch_epoch, magic, crc, flags, delta, latest, producer, records = unpack(chunk, at)
             next_at = at + PREFIX_BYTES + length
             if (
                 base != end
@@ -834,12 +840,14 @@ class TailScan:
             ):
                 break
             if producer >= 0:
-                state.producers.update(BatchHeader(*fields), Offset(base), seen_at(state, latest))
+                header = BatchHeader(*LAYOUT.unpack_from(chunk, at))
+                state.producers.update(header, Offset(base), seen_at(state, latest))
             if latest > newest:
                 newest = latest
-            if first + at >= row_at or (newest >= row_ms and first + at >= time_row_at):
+            if at >= next_row and (first + at >= row_at or newest >= row_ms):
                 index.note(base, base + delta, first + at, newest)
                 row_at, time_row_at, row_ms = index.next_rows()
+                next_row = min(row_at, time_row_at) - first
             count += 1
             end = base + delta + 1
             at = next_at
@@ -1303,6 +1311,8 @@ def _load_tables(
 def _checkpointed_rows(state: LogState, segment: Segment, shape: IndexRowFormat) -> "array[int]":
     """The rows of a growing index that the checkpoint knows, or CorruptFile."""
     mark, content = state.checkpoint.marks[SHAPES.index(shape)], b""
+    if mark == NO_ROWS:
+        return array(shape.code)
     if mark.rows:
         content = read_if_good(state.disk, state.segments.path(segment.base_offset, shape.suffix)) or b""
     return parse_rows(shape, content, *mark)
