@@ -6,8 +6,8 @@ number of partitions.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, Protocol
 
 from penstock.broker.coordinator.log_replay import LogReplay
 from penstock.broker.coordinator.runtime import (
@@ -27,7 +27,6 @@ from penstock.core.model import ApiError, ErrorKind, NodeId
 from penstock.observability import log as events
 from penstock.runtime import Runtime
 
-R = TypeVar("R")
 _BITS = 0xFFFF_FFFF
 _SIGN = 0x8000_0000
 NO_TOPIC = ApiError(
@@ -71,34 +70,30 @@ def partition_of(key: str, partitions: int) -> int:
     return 0 if hashed == -_SIGN else abs(hashed) % partitions
 
 
-class CoordinatorListing(Generic[R]):
-    """Gathers what several coordinators list; an error while one of them loads.
+class _Replies:
+    """Gathers what several coordinators reply; an error while one of them loads."""
 
-    Call `add` or `refuse` once for each of them, and `end` when all were asked.
-    """
+    __slots__ = ("_done", "_refused", "_replies", "_waiting")
 
-    __slots__ = ("_done", "_refused", "_rows", "_waiting")
-
-    def __init__(self, coordinators: int, done: Callable[[list[R] | ApiError], None]) -> None:
+    def __init__(self, coordinators: int, done: Callable[[list[Any] | ApiError], None]) -> None:
         self._done = done
-        self._rows: list[R] = []
+        self._replies: list[Any] = []
         self._refused: ApiError | None = None
+        # One for the end, so that nothing is done before all were asked.
         self._waiting = coordinators + 1
 
-    def add(self, rows: Iterable[R]) -> None:
-        self._rows += rows
-        self.end()
-
-    def refuse(self, error: ApiError) -> None:
-        if error.kind is not ErrorKind.NOT_COORDINATOR:
+    def take(self, reply: Any) -> None:
+        if not isinstance(reply, ApiError):
+            self._replies.append(reply)
+        elif reply.kind is not ErrorKind.NOT_COORDINATOR:
             # One that was given up meanwhile is listed by another node.
-            self._refused = error
+            self._refused = reply
         self.end()
 
     def end(self) -> None:
         self._waiting -= 1
         if not self._waiting:
-            self._done(self._refused or self._rows)
+            self._done(self._refused or self._replies)
 
 
 class Coordinators(Generic[M, C, F]):
@@ -151,6 +146,29 @@ class Coordinators(Generic[M, C, F]):
             return
         self._locating.append((key, done))
         self._create_topic()
+
+    def ask_each(
+        self,
+        command: Callable[[Callable[[Any], None]], C],
+        done: Callable[[list[Any] | ApiError], None],
+    ) -> None:
+        """Ask every coordinator of this node, each in a turn of the loop of its own: it looks at all it has.
+
+        `command` makes the command for a callback; `done` gets all replies, perhaps at once.
+        """
+        coordinators = list(self._led.values())
+        replies = _Replies(len(coordinators), done)
+        unasked = iter(coordinators)
+
+        def ask_next() -> None:
+            coordinator = next(unasked, None)
+            if coordinator is None:
+                replies.end()
+            else:
+                coordinator.submit(command(replies.take))
+                self._timers.soon(ask_next)
+
+        ask_next()
 
     def on_metadata(self, image: MetadataImage) -> None:
         """Take over and give up coordinators as the cluster's metadata says."""

@@ -16,12 +16,12 @@ Left out: the share protocol.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Protocol
 from uuid import UUID
 
 from penstock.broker.coordinator import group_records
 from penstock.broker.coordinator.coordinators import (
-    CoordinatorListing,
     Coordinators,
     InternalTopicCreator,
     LedPartitions,
@@ -56,7 +56,6 @@ from penstock.core.groups import (
     OffsetCommitted,
     OffsetDeleted,
     ReloadTopics,
-    Reply,
 )
 from penstock.core.metadata import OFFSETS_TOPIC, MetadataImage, broker_setting
 from penstock.core.metadata.configs import NO_CONFIGS
@@ -203,22 +202,17 @@ class GroupService:
         if self._clock.now() >= self._lease.until:
             done(NOT_SURE)
             return
-        coordinators = list(self._coordinators)
 
-        def gathered(rows: list[ListedGroup] | ApiError) -> None:
-            done(rows if isinstance(rows, ApiError) else ListedGroups(tuple(sorted(rows, key=_group_id))))
-
-        def add(reply: Reply) -> None:
-            if isinstance(reply, ApiError):
-                listing.refuse(reply)
+        def gathered(listed: list[ListedGroups] | ApiError) -> None:
+            if isinstance(listed, ApiError):
+                done(listed)
             else:
-                assert isinstance(reply, ListedGroups)
-                listing.add(reply.groups)
+                rows = chain.from_iterable(each.groups for each in listed)
+                done(ListedGroups(tuple(sorted(rows, key=_group_id))))
 
-        listing = CoordinatorListing(len(coordinators), gathered)
-        for coordinator in coordinators:
-            coordinator.submit(ListGroups(on_reply=add, states=states, types=types))
-        listing.end()
+        self._coordinators.ask_each(
+            lambda on_reply: ListGroups(on_reply=on_reply, states=states, types=types), gathered
+        )
 
     def locate(self, group_id: str, done: Callable[[NodeId | ApiError], None]) -> None:
         """Find the node that coordinates the group; the offsets topic is created on the first call."""

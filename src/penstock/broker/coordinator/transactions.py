@@ -23,7 +23,6 @@ from typing import Protocol
 
 from penstock.broker.coordinator import transaction_records
 from penstock.broker.coordinator.coordinators import (
-    CoordinatorListing,
     Coordinators,
     InternalTopicCreator,
     LedPartitions,
@@ -219,40 +218,21 @@ class TransactionService:
                 done(ApiError(ErrorKind.INVALID_REGULAR_EXPRESSION, str(error)))
                 return
 
-        def gathered(listed: list[tuple[TransactionStored, ...]] | ApiError) -> None:
+        def gathered(listed: list[ListedTransactions] | ApiError) -> None:
             if isinstance(listed, ApiError):
                 done(listed)
             else:
-                finish(listed)
+                finish([each.transactions for each in listed])
 
-        self._gather(partial(_listing, states, producer_ids, duration_ms_min), gathered)
-
-    def _gather(
-        self,
-        command: Callable[[Callable[[Reply], None]], ListTransactions],
-        gathered: Callable[[list[tuple[TransactionStored, ...]] | ApiError], None],
-    ) -> None:
-        """Ask every coordinator, each in a turn of the loop of its own: it looks at all its ids."""
-        coordinators = list(self._coordinators)
-        listing = CoordinatorListing(len(coordinators), gathered)
-        unasked = iter(coordinators)
-
-        def add(reply: Reply) -> None:
-            if isinstance(reply, ApiError):
-                listing.refuse(reply)
-            else:
-                assert isinstance(reply, ListedTransactions)
-                listing.add((reply.transactions,))
-
-        def ask_next() -> None:
-            coordinator = next(unasked, None)
-            if coordinator is None:
-                listing.end()
-            else:
-                coordinator.submit(command(add))
-                self._timers.soon(ask_next)
-
-        ask_next()
+        self._coordinators.ask_each(
+            lambda on_reply: ListTransactions(
+                on_reply=on_reply,
+                states=states,
+                producer_ids=producer_ids,
+                duration_ms_min=duration_ms_min,
+            ),
+            gathered,
+        )
 
     def _keep_matching(
         self,
@@ -414,17 +394,6 @@ class TransactionService:
 def _is_open(coordinator: Coordinator[TransactionCoordinator, Command, Fact]) -> bool:
     """Whether this node still leads what the coordinator was made for."""
     return coordinator.state is not CoordinatorState.CLOSED
-
-
-def _listing(
-    states: tuple[TransactionState, ...],
-    producer_ids: tuple[int, ...],
-    duration_ms_min: int,
-    on_reply: Callable[[Reply], None],
-) -> ListTransactions:
-    return ListTransactions(
-        on_reply=on_reply, states=states, producer_ids=producer_ids, duration_ms_min=duration_ms_min
-    )
 
 
 def _matching(

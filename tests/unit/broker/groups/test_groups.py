@@ -1,6 +1,8 @@
 """The host rule: which responses are sent when, and what becomes of those who wait when things go wrong."""
 
 import errno
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -181,8 +183,8 @@ def test_commands_are_told_that_the_coordinator_loads(bench: GroupsBench) -> Non
     restarted.groups.list_groups((), (), listed.append)
 
     assert kind_of(early[0]) is ErrorKind.COORDINATOR_LOADING
-    assert isinstance(listed[0], ApiError)
     restarted.settle()
+    assert isinstance(listed[0], ApiError)
     assert restarted.committed() == 5
 
 
@@ -328,6 +330,25 @@ def test_groups_are_spread_and_listed_together() -> None:
     for index in range(5):
         here = [name for name in names if partition_of(name, 5) == index]
         assert bench.led[OFFSETS_TOPIC, index].log.end == len(here)
+
+
+def test_coordinators_are_asked_for_their_groups_in_turns_of_their_own() -> None:
+    bench = GroupsBench(partitions=3).start()
+    asked: list[int] = []
+    for number, coordinator in enumerate(bench.groups):
+        submit = coordinator.submit
+
+        def note(command: Any, number: int = number, submit: Callable[[Any], None] = submit) -> None:
+            asked.append(number)
+            submit(command)
+
+        coordinator.submit = note  # type: ignore[method-assign]
+
+    bench.groups.list_groups((), (), lambda _: None)
+
+    assert asked == [0]
+    bench.settle()
+    assert asked == [0, 1, 2]
 
 
 def test_positions_in_a_deleted_topic_are_forgotten(bench: GroupsBench) -> None:
