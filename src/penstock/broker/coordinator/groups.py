@@ -45,7 +45,7 @@ from penstock.core.groups import (
     DescribeGroup,
     Fact,
     FetchOffsets,
-    ForgetTopic,
+    ForgetTopics,
     GroupCoordinator,
     GroupOptions,
     Heartbeat,
@@ -150,9 +150,9 @@ class GroupService:
             GroupMetricsRecorder(self.metrics, self._lags, self.consumption),
             (
                 *(Heartbeat, FetchOffsets, DescribeGroup, DescribeConsumerGroup, ListGroups),
-                *(ForgetTopic, ReloadTopics),
+                *(ForgetTopics, ReloadTopics),
             ),
-            (ForgetTopic, ReloadTopics),
+            (ForgetTopics, ReloadTopics),
             self._corrections,
             group_records.TransactionalOffsets(),
         )
@@ -167,7 +167,7 @@ class GroupService:
 
     def submit(self, command: Command) -> None:
         """Serve a command that names one group; its callback gets the reply, perhaps at once."""
-        assert not isinstance(command, ListGroups | ForgetTopic | ReloadTopics), "not about one group"
+        assert not isinstance(command, ListGroups | ForgetTopics | ReloadTopics), "not about one group"
         if len(command.group_id) > GROUP_ID_CHARS_MAX:
             command.on_reply(TOO_LONG)
             return
@@ -243,12 +243,13 @@ class GroupService:
         if changed:
             for coordinator in self._coordinators:
                 coordinator.submit(ReloadTopics(on_reply=lambda _: None, topics=changed))
-        for topic_id in before.topics.keys_missing_in(image.topics):
-            gone = before.topic_by_id(topic_id)
-            assert gone is not None
+        gone = [before.topic_by_id(topic_id) for topic_id in before.topics.keys_missing_in(image.topics)]
+        names = frozenset([topic.name for topic in gone if topic is not None])
+        if names:
+            # Once for all of them: every coordinator looks at every position that it has.
             for coordinator in self._coordinators:
                 # A callback of its own: the coordinator distinguishes commands that wait by it.
-                coordinator.submit(ForgetTopic(on_reply=lambda _: None, topic=gone.name))
+                coordinator.submit(ForgetTopics(on_reply=lambda _: None, topics=names))
 
     def roles_changed(self) -> None:
         """The node leads other partitions than before."""

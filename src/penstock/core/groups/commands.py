@@ -437,11 +437,11 @@ class DeleteOffsets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetTopic:
-    """Delete the group's offsets in a topic that was deleted."""
+class ForgetTopics:
+    """Delete the offsets of all groups in topics that were deleted."""
 
     on_reply: OnReply
-    topic: TopicName
+    topics: frozenset[TopicName]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -471,7 +471,7 @@ class ListGroups:
 
 ClassicCommand: TypeAlias = JoinGroup | SyncGroup | Heartbeat | LeaveGroup
 OffsetCommand: TypeAlias = (
-    CommitOffsets | CommitTransactionOffsets | FetchOffsets | DeleteOffsets | ForgetTopic
+    CommitOffsets | CommitTransactionOffsets | FetchOffsets | DeleteOffsets | ForgetTopics
 )
 ConsumerCommand: TypeAlias = ConsumerGroupHeartbeat | DescribeConsumerGroup | ReloadTopics
 GroupCommand: TypeAlias = DeleteGroup | DescribeGroup | ListGroups

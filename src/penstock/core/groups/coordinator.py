@@ -19,7 +19,7 @@ from penstock.core.groups.commands import (
     DescribedGroup,
     DescribeGroup,
     FetchOffsets,
-    ForgetTopic,
+    ForgetTopics,
     GroupOk,
     GroupState,
     GroupType,
@@ -118,7 +118,7 @@ class GroupCoordinator:
                 | CommitTransactionOffsets()
                 | FetchOffsets()
                 | DeleteOffsets()
-                | ForgetTopic()
+                | ForgetTopics()
             ):
                 decide_offsets(command, self._image, self._groups, outcome)
             case ConsumerGroupHeartbeat():

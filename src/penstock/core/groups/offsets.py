@@ -18,7 +18,7 @@ from penstock.core.groups.commands import (
     FetchedOffset,
     FetchedOffsets,
     FetchOffsets,
-    ForgetTopic,
+    ForgetTopics,
     GroupOk,
     GroupState,
     OffsetCommand,
@@ -48,8 +48,8 @@ def decide_offsets(
             _fetch(group, image, command, outcome)
         case DeleteOffsets():
             _delete(groups.find(command.group_id, outcome), image, command, outcome)
-        case ForgetTopic():
-            _forget_topic(image, command, outcome)
+        case ForgetTopics():
+            _forget_topics(image, command, outcome)
         case _:
             assert_never(command)
 
@@ -217,14 +217,14 @@ def _delete(group: AnyGroup | None, image: GroupImage, command: DeleteOffsets, o
     outcome.responses.append((command.on_reply, DeletionResults(tuple(results))))
 
 
-def _forget_topic(image: GroupImage, command: ForgetTopic, outcome: GroupOutcome) -> None:
+def _forget_topics(image: GroupImage, command: ForgetTopics, outcome: GroupOutcome) -> None:
     for group_id, offsets in image.offsets.items():
         for partition in offsets:
-            if partition.topic == command.topic:
+            if partition.topic in command.topics:
                 outcome.facts.append(OffsetDeleted(group_id, partition))
     for group_id in image.pending.group_ids():
         for partition in image.pending.partitions_of(group_id):
-            if partition.topic == command.topic and partition not in image.offsets_of(group_id):
+            if partition.topic in command.topics and partition not in image.offsets_of(group_id):
                 outcome.facts.append(OffsetDeleted(group_id, partition))
     outcome.responses.append((command.on_reply, GroupOk()))
 

@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -14,6 +15,7 @@ from penstock.core.groups import (
     DescribeGroup,
     FetchedOffsets,
     FetchOffsets,
+    ForgetTopics,
     GroupOk,
     GroupState,
     Heartbeat,
@@ -24,7 +26,7 @@ from penstock.core.groups import (
     SyncGroup,
 )
 from penstock.core.metadata import OFFSETS_TOPIC, CreatedTopic, TopicDeleted
-from penstock.core.model import ApiError, ErrorKind, NodeId
+from penstock.core.model import ApiError, ErrorKind, NodeId, TopicId
 from penstock.storage.disk import FailureRule
 from tests.unit.broker.coordinator.leader_bench import topic_facts
 from tests.unit.broker.groups.groups_bench import GROUP, OFFSETS_ID, READ_ID, READ_TOPIC, GroupsBench, brisk
@@ -359,6 +361,23 @@ def test_positions_in_a_deleted_topic_are_forgotten(bench: GroupsBench) -> None:
     bench.settle()
 
     assert bench.ask(FetchOffsets, topics=None) == FetchedOffsets(())
+
+
+def test_topics_that_are_deleted_together_cost_one_look_at_all_positions(bench: GroupsBench) -> None:
+    others = {f"other-{number}": TopicId(UUID(int=100 + number)) for number in range(3)}
+    bench.follow(*(fact for name, topic_id in others.items() for fact in topic_facts(name, topic_id, 1)))
+    (coordinator,) = bench.groups
+    submit, asked = coordinator.submit, []
+
+    def note(command: Any) -> None:
+        asked.append(command)
+        submit(command)
+
+    coordinator.submit = note  # type: ignore[method-assign]
+    bench.follow(*map(TopicDeleted, others.values()))
+
+    (command,) = [each for each in asked if isinstance(each, ForgetTopics)]
+    assert command.topics == set(others)
 
 
 def test_positions_in_a_topic_that_was_deleted_meanwhile_are_forgotten_when_loaded(

@@ -13,7 +13,7 @@ from penstock.core.groups import (
     FetchedOffset,
     FetchedOffsets,
     FetchOffsets,
-    ForgetTopic,
+    ForgetTopics,
     GroupDeleted,
     GroupOk,
     GroupState,
@@ -281,7 +281,7 @@ def test_offsets_in_a_deleted_topic_are_forgotten_in_every_group() -> None:
     driver.commit(position(1), position(2, "kept"))
     driver.commit(position(3, partition=4), group_id="other")
 
-    assert driver.ask(ForgetTopic(on_reply=ignore, topic=TopicName("t"))) == GroupOk()
+    assert driver.ask(ForgetTopics(on_reply=ignore, topics=frozenset({TopicName("t")}))) == GroupOk()
 
     assert (driver.committed(), driver.committed(partition=4, group_id="other")) == (-1, -1)
     assert driver.committed("kept") == 2

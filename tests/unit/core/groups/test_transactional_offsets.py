@@ -13,7 +13,7 @@ from penstock.core.groups import (
     FetchedOffset,
     FetchedOffsets,
     FetchOffsets,
-    ForgetTopic,
+    ForgetTopics,
     GroupCoordinator,
     OffsetResult,
     OffsetToCommit,
@@ -264,12 +264,12 @@ def test_what_is_pending_does_not_expire_and_keeps_its_group() -> None:
     [
         DeleteGroup(on_reply=ignore, group_id=GROUP),
         DeleteOffsets(on_reply=ignore, group_id=GROUP, partitions=(at("t"),)),
-        ForgetTopic(on_reply=ignore, topic=TopicName("t")),
+        ForgetTopics(on_reply=ignore, topics=frozenset({TopicName("t")})),
     ],
     ids=["the group", "the offset", "the topic"],
 )
 def test_what_is_deleted_does_not_come_back_with_the_transaction(
-    command: DeleteGroup | DeleteOffsets | ForgetTopic,
+    command: DeleteGroup | DeleteOffsets | ForgetTopics,
 ) -> None:
     driver = Driver()
     commit(driver, position(20))
