@@ -138,7 +138,9 @@ def _is_last_holder(known: TransactionStored, expected: ProducerIdentity) -> boo
     """Whether the producer id is the present one, the one to come, or one whose epochs were used up."""
     if expected.producer_id in (known.producer_id, known.next_producer_id):
         return True
-    return expected.producer_id == known.previous_producer_id and is_exhausted(expected.epoch)
+    # Of a new id nothing was used yet: later its epochs come near those of the one before.
+    is_unused = known.producer_epoch == 0
+    return is_unused and expected.producer_id == known.previous_producer_id and is_exhausted(expected.epoch)
 
 
 def fenced(ongoing: TransactionStored, now: Timestamp) -> TransactionStored:

@@ -331,6 +331,19 @@ def test_a_new_producer_id_follows_the_last_epoch() -> None:
     assert kind(driver.init(last)) is ErrorKind.PRODUCER_FENCED
 
 
+def test_the_holder_of_an_id_that_was_used_up_stays_fenced_when_the_next_one_is_nearly_used_up() -> None:
+    driver = exhausted(EPOCH_MAX - 1)
+    zombie = producer(1_000, EPOCH_MAX - 1)
+    assert driver.begin(expected=zombie) == producer(1_001, 0)
+    for epoch in (EPOCH_MAX - 1, EPOCH_MAX):
+        last_epoch = ProducerEpoch(epoch - 1)
+        driver.machine.apply(
+            replace(driver.stored(), producer_epoch=ProducerEpoch(epoch), last_epoch=last_epoch)
+        )
+
+        assert kind(driver.init(zombie)) is ErrorKind.PRODUCER_FENCED
+
+
 def test_the_last_epoch_of_an_id_ends_with_a_new_id() -> None:
     driver = exhausted(EPOCH_MAX - 1)
     last = producer(1_000, EPOCH_MAX - 1)
