@@ -34,7 +34,6 @@ class GroupOffsetCommitter:
         self.group = group
         # A broker that is back should be noticed soon: Spark waits for the commit.
         self._settings = {**settings, "reconnect.backoff.max.ms": "1000"}
-        self._opened: GroupAdmin | None = None
         self._writer: GroupOffsetWriter | None = None
         self._last: Mapping[Partition, int] = {}
 
@@ -66,9 +65,8 @@ class GroupOffsetCommitter:
             self._last = dict(positions)
 
     def _groups(self) -> GroupAdmin:
-        if self._opened is None:
-            self._opened = GroupAdmin(kafka_endpoint(self._settings))
-        return self._opened
+        # Not kept: librdkafka's admin client may abort the process once a request of it has timed out.
+        return GroupAdmin(kafka_endpoint(self._settings))
 
 
 class GroupOffsets(StreamingQueryListener):
