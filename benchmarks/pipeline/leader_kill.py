@@ -43,6 +43,8 @@ TOPIC = "read"
 EVERY_SECONDS = 0.01
 STEADY_BATCHES = 10
 SECONDS_MAX = 60.0
+# Spark gives a Python worker ten seconds to start, which no setting changes.
+TOO_SLOW = "Python worker failed to connect back"
 T = TypeVar("T")
 
 
@@ -137,7 +139,7 @@ def main() -> None:
         )
         for _ in range(chosen.rounds):
             for form in forms:
-                figures[form].append(measure(spark, form))
+                figures[form].append(_one_round(spark, form))
                 print(form, figures[form][-1], file=sys.stderr, flush=True)
     print(
         json.dumps(
@@ -150,6 +152,17 @@ def main() -> None:
             indent=2,
         )
     )
+
+
+def _one_round(spark: "SparkSession", form: str) -> dict[str, float]:
+    """One kill; begun anew where the machine was too busy for Spark."""
+    while True:
+        try:
+            return measure(spark, form)
+        except QueryFailed as why:
+            if TOO_SLOW not in str(why):
+                raise
+            print(form, f"is tried again: {why}", file=sys.stderr, flush=True)
 
 
 def measure(spark: "SparkSession", form: str) -> dict[str, float]:
