@@ -26,7 +26,8 @@ from penstock.broker.coordinator import Coordinator
 from penstock.broker.fetch import FetchService
 from penstock.broker.lease import ENDED, FOREVER, BrokerLease
 from penstock.broker.partitions import FollowerPartition, FsyncMode, LeaderPartition
-from penstock.broker.partitions.leader_partition import SyncPolicy
+from penstock.broker.partitions.leader_partition import Replica, SyncPolicy
+from penstock.broker.partitions.replica_manager import ReplicaManager
 from penstock.broker.partitions.segment_verifier import (
     OnVerified,
     SegmentVerifier,
@@ -606,6 +607,20 @@ def reassignments_do_not_wait_for_the_new_replicas(patch: Patch) -> None:
     patch.setattr(elections, "arrived", arrive_early)
 
 
+def new_leaders_wait_for_the_last_one_only(patch: Patch) -> None:
+    """Whoever led before that one, and has not heard of it either, is forgotten."""
+    former_leaders = ReplicaManager._former_leaders
+
+    def last_leader(
+        self: ReplicaManager, replica: Replica, before: PartitionState, state: PartitionState
+    ) -> Sequence[NodeId]:
+        if before.leader_epoch != state.leader_epoch:
+            replica.unaware.clear()
+        return former_leaders(self, replica, before, state)
+
+    patch.setattr(ReplicaManager, "_former_leaders", last_leader)
+
+
 def voters_that_were_removed_stay(patch: Patch) -> None:
     patch.setattr(VoterChanges, "remove_voter", lambda _self, _member, told: told(None))
 
@@ -845,6 +860,20 @@ COMPACTED = replace(
 FSYNC_CHANGES = replace(LEADERS_FALL, fsync=FsyncMode.NONE, pace_ms=15)
 # Partitions move, and leaders fall.
 REASSIGNMENTS = replace(LEADERS_FALL, nodes=4, movers=1, pace_ms=15)
+# Leaders are taken out one after the other, and are cut off meanwhile: clients may still reach them.
+LEADERS_ROTATE = SimulatedClusterOptions(
+    nodes=5,
+    rotators=2,
+    pace_ms=20,
+    idempotent_producers=3,
+    consumers=5,
+    members=0,
+    admins=0,
+    faulty_ns=10 * SECOND,
+    healing_ns=15 * SECOND,
+    sync_max_ns=10 * MILLISECOND,
+    plan=FaultPlan((FaultKind.ISOLATE,), 2 * SECOND, 4 * SECOND, FAIR, (FaultTarget.LEADER,)),
+)
 # Records are deleted from the front, and leaders fall.
 DELETIONS = replace(LEADERS_FALL, deleters=1, pace_ms=15)
 # Logs are kept short, and followers are behind.
@@ -1064,6 +1093,7 @@ FAULTS = [
     PlantedFault(deletions_are_not_on_disk, DELETIONS, 10),
     PlantedFault(deletions_take_whole_segments, DELETIONS, 10),
     PlantedFault(reassignments_do_not_wait_for_the_new_replicas, REASSIGNMENTS, 5),
+    PlantedFault(new_leaders_wait_for_the_last_one_only, LEADERS_ROTATE, 40),
     PlantedFault(
         nothing,
         VOTER_CHANGES,

@@ -12,6 +12,7 @@
                  ├── RackConsumer                reads what is committed from followers
                  ├── RecordDeleter               deletes from the front of partitions
                  ├── PartitionMover              moves partitions to other brokers
+                 ├── LeaderRotator               takes leader after leader out of a partition
                  ├── VoterAdmin                  takes voters out of the quorum and puts them back
                  ├── TopicAdmin                  creates, grows, configures and deletes topics
                  └── Journal                     what all of them saw, for the checkers

@@ -78,6 +78,8 @@ class SimulatedClusterOptions:
     fsync: FsyncMode = FsyncMode.EVERY
     # Clients that move partitions to other brokers.
     movers: int = 0
+    # Clients that take the leaders of a partition out of it, one soon after the other: four nodes or more.
+    rotators: int = 0
     # Clients that take voters out of the metadata quorum and put them back.
     voter_admins: int = 0
     # Clients that write in transactions, and those that consume, transform and produce in them.

@@ -13,7 +13,7 @@ from penstock.sim.cluster.clients.consumers import AssignedConsumer
 from penstock.sim.cluster.clients.deletions import RecordDeleter
 from penstock.sim.cluster.clients.members import SimulatedMember
 from penstock.sim.cluster.clients.producers import AtMostOnceProducer, IdempotentProducer
-from penstock.sim.cluster.clients.reassignments import PartitionMover
+from penstock.sim.cluster.clients.reassignments import LeaderRotator, PartitionMover
 from penstock.sim.cluster.clients.sinks import SimulatedSink
 from penstock.sim.cluster.clients.transactions import IsolatedConsumer, RackConsumer, TransactionalProducer
 from penstock.sim.cluster.clients.transformers import TransformingMember
@@ -160,6 +160,7 @@ class ClusterWorld:
             ),
             *(SimulatedAdmin(self, f"admin-{n}", options) for n in range(options.admins)),
             *(PartitionMover(self, f"mover-{n}", self.used, options) for n in range(options.movers)),
+            *(LeaderRotator(self, f"rotator-{n}", self.used, options) for n in range(options.rotators)),
             *(VoterAdmin(self, f"voter-admin-{n}", options.pace_ms) for n in range(options.voter_admins)),
             *(RecordDeleter(self, f"deleter-{n}", places, options.pace_ms) for n in range(options.deleters)),
         ]

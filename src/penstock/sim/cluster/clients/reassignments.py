@@ -1,4 +1,7 @@
-"""A client that moves partitions to other brokers, and calls some of the moves off."""
+"""Clients that move partitions to other brokers.
+
+One moves them anywhere and calls some of the moves off; the other takes one leader after the other out.
+"""
 
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.alter_partition_reassignments import (
@@ -15,6 +18,7 @@ TIMEOUT_MS = 1_000
 # Between two moves, in steps of a producer.
 STEPS = 15
 CALLED_OFF = 0.2
+ROTATION_STEPS = 6
 # Nothing is under way; the brokers asked for are not there, or only those that would go have everything.
 REFUSALS = (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
 
@@ -31,9 +35,15 @@ class PartitionMover(PacedClient):
         self._replicas = options.replicas
 
     def _act(self) -> None:
-        name, index = self.luck.choice(self._places)
+        place = self.luck.choice(self._places)
         is_called_off = self.luck.random() < CALLED_OFF
-        wanted = None if is_called_off else tuple(self.luck.sample(self._brokers, self._replicas))
+        self._move(place, None if is_called_off else self._draw())
+
+    def _draw(self) -> tuple[int, ...]:
+        return tuple(self.luck.sample(self._brokers, self._replicas))
+
+    def _move(self, place: Place, wanted: tuple[int, ...] | None) -> None:
+        name, index = place
         partition = AlterPartitionReassignmentsRequestPartition(partition_index=index, replicas=wanted)
         topic = AlterPartitionReassignmentsRequestTopic(name=name, partitions=(partition,))
         request = AlterPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=(topic,))
@@ -50,3 +60,33 @@ class PartitionMover(PacedClient):
 
         version = self.versions.of(AlterPartitionReassignmentsRequest)
         self.ask(self.any_node(), request, version, answered)
+
+
+class LeaderRotator(PartitionMover):
+    """Takes the leader out of a partition, and then the next one, while the first may not have heard of it.
+
+    Three replicas lose the first of them, which takes no replica that has to catch up; the two that are left
+    lose the first of them to two others.
+
+        1 2 3 ──► 2 3 ──► 3 4 5 ──► 4 5 ──► 5 1 2
+    """
+
+    def __init__(
+        self, nodes: ClusterNodes, host: str, places: list[Place], options: SimulatedClusterOptions
+    ) -> None:
+        super().__init__(nodes, host, places, options)
+        self._pace_ms = ROTATION_STEPS * options.pace_ms
+        self._wanted: dict[Place, tuple[int, ...]] = {}
+
+    def _act(self) -> None:
+        place = self.luck.choice(self._places)
+        last = self._wanted.get(place, ())
+        if not last:
+            wanted = self._draw()
+        elif len(last) == self._replicas:
+            wanted = last[1:]
+        else:
+            others = [broker for broker in self._brokers if broker not in last]
+            wanted = (*last[1:], *self.luck.sample(others, self._replicas - len(last[1:])))
+        self._wanted[place] = wanted
+        self._move(place, wanted)
