@@ -19,7 +19,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from penstock.broker.lease import NO_LEASE, BrokerLease
-from penstock.broker.list_offsets import NOT_ESTABLISHED, check_leader_epoch
+from penstock.broker.list_offsets import NOT_ESTABLISHED, UNSURE, check_leader_epoch
 from penstock.broker.partitions import (
     FollowerPartition,
     LeaderPartition,
@@ -329,7 +329,7 @@ def _ends_with_a_segment(wanted: Sequence[FetchPartition], found: list[FetchedPa
     return False
 
 
-def read_one(
+def read_one(  # noqa: C901 - the hot path, straight on purpose
     partition: ReadablePartition, want: FetchPartition, limits: FetchLimits, size: int
 ) -> FetchedPartition:
     """Read one partition up to what its readers may see, for a response that has `size` bytes already.
@@ -358,6 +358,8 @@ def read_one(
             if ranges and not (size and ranges[0].length > left):
                 records = ranges[0]
                 if read_committed:
+                    if log.is_unsure and partition.has_other_replicas:
+                        return FetchedPartition(UNSURE, high_watermark, stable, log_start)
                     aborted = log.aborted_in(Offset(offset), records, end)
         except PenstockError as error:
             refused = _refused_read(partition, error)

@@ -39,6 +39,9 @@ class ListedOffset(NamedTuple):
 NO_OFFSET = ListedOffset(-1)
 # A new leader returns this until its high watermark has reached what the old one may have exposed.
 NOT_ESTABLISHED = ApiError(ErrorKind.OFFSET_NOT_AVAILABLE)
+# The log was opened without some of its records: another replica is to tell what is committed. If there is
+# none, what can be known is all there is.
+UNSURE = ApiError(ErrorKind.DAMAGED_LOG, "its transactions are not known before it is repaired")
 
 
 class OffsetLookup:
@@ -56,6 +59,8 @@ class OffsetLookup:
         refused = self.check(partition, leader_epoch)
         if refused is not None:
             return refused
+        if read_committed and partition.log.is_unsure and partition.has_other_replicas:
+            return UNSURE
         end = partition.log.last_stable_offset if read_committed else partition.high_watermark
         try:
             return self._find(partition, moment, end)

@@ -9,7 +9,7 @@ But a start that finds records of the growing segment lost goes on without them,
 transactions that began or ended there nor the last sequences of their producers. It notes from where on,
 in every checkpoint (`unsure_from`). Meanwhile no producer snapshot and no rebuilt index behind that offset is
 written, so that those on disk are right, and nothing is compacted; the replica is not relied on, as long as
-there is another one (see `broker.partitions.replica_repair`).
+there is another one (see `broker.partitions.replica_repair`), and tells no reader what is committed.
 
 When no damage is left, threads fold the log from the last snapshot before that offset, and write the aborted
 indexes and the snapshots of the segments from there on beside the old ones. `finish` puts them in place, and

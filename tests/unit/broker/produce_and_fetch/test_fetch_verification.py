@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
+from penstock.broker.list_offsets import UNSURE, ListedOffset
 from penstock.broker.partitions import LeaderPartition
 from penstock.core.model import SECOND, ErrorKind, Offset
 from penstock.core.records import read_records
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = FetchLimits(min_bytes=1, max_bytes=1 << 20, max_wait_ms=0)
 SEGMENT = "logs/orders/0/00000000000000000000.log"
+LATEST = -1
 
 
 def fetch(bench: "Bench", partition: LeaderPartition, offset: int) -> FetchedPartition:
@@ -68,6 +70,28 @@ def test_damage_is_an_error_that_names_the_range_and_the_rest_is_readable(bench:
     assert values(behind) == [b"3"]
     (told,) = events.named("partition.corrupt_range")
     assert (told["partition"], told["start"], told["end"]) == ("orders/0", 2, 3)
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_what_is_committed_is_not_told_by_a_log_that_is_unsure_if_there_is_another_replica(
+    bench: "Bench", is_alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders, _ = filled(bench)
+    orders.log._state.note_unsure(Offset(2))
+    monkeypatch.setattr(LeaderPartition, "has_other_replicas", property(lambda _: not is_alone))
+    wanted = FetchPartition(orders, 0, 1 << 20)
+
+    ((uncommitted,),) = bench.fetch(AT_ONCE, wanted)
+    ((committed,),) = bench.fetch(AT_ONCE._replace(read_committed=True), wanted)
+    latest = bench.backend.offset_lookup.find(orders, LATEST, read_committed=True)
+
+    assert len(values(uncommitted)) == 4
+    if is_alone:
+        assert len(values(committed)) == 4
+        assert latest == ListedOffset(4, -1, orders.leader_epoch)
+    else:
+        assert (committed.error, committed.records) == (UNSURE, None)
+        assert latest == UNSURE
 
 
 def test_a_device_that_cannot_read_is_damage_too(bench: "Bench") -> None:

@@ -2,8 +2,16 @@
 
 import pytest
 
-from penstock.core.records import check_batches
-from penstock.storage.log import LogOptions
+from penstock.core.model import LeaderEpoch, Offset, Timestamp
+from penstock.core.records import (
+    ControlRecord,
+    ControlType,
+    Record,
+    check_batches,
+    write_batch,
+    write_control_batch,
+)
+from penstock.storage.log import GoodBytes, LogOptions
 from tests.unit.storage.journal.conftest import OPTIONS, JournalBench
 from tests.unit.storage.journal.test_damage import SEGMENT, holes
 
@@ -152,3 +160,52 @@ def test_a_leader_epoch_that_nobody_had_is_damage(victim: int) -> None:
     else:
         assert bench.reports[0].lost is not None
         assert (bench.reports[0].lost.start, bench.reports[0].lost.end) == (3, 4)
+
+
+def test_transactions_in_a_damaged_tail_are_known_again_once_it_is_refilled() -> None:
+    bench = JournalBench(options=ONE_SEGMENT)
+    for producer, sequence, size in ((1, 0, 20), (2, 0, 2000), (1, 1, 20)):
+        batch = write_batch(
+            [Record(0, 1000, None, b"v" * size, ())],
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        bench.logs[0].append(batch, check_batches(batch), LeaderEpoch(0), Timestamp(1))
+        bench.commit_all(0)
+    for producer in (1, 2):
+        marker = write_control_batch(ControlRecord(0, 1000, ControlType.ABORT, producer, 0, 1))
+        bench.logs[0].append(marker, check_batches(marker), LeaderEpoch(0), Timestamp(1))
+        bench.commit_all(0)
+    whole, content = bench.logs[0], bench.content(0)
+    aborted = whole.aborted_between(Offset(0), whole.end)
+    assert [row.producer_id for row in aborted] == [1, 2]
+    bench.crashable = bench.crashable.copy()
+    bench.crashable.flip_bit(SEGMENT, 8 * (check_batches(content)[0].size_bytes + 70))
+    bench.restart(power_cut=False)
+    log = bench.logs[0]
+    assert holes(bench) == [(1, 2)]
+    assert log.is_unsure
+
+    draft = log.begin_refill("refill", may_have_gaps=False)
+    assert draft is not None
+    while (part := draft.next) is not None:
+        if isinstance(part, GoodBytes):
+            draft.copy(bench.disk)
+        else:
+            draft.add(bench.disk, whole.read(part.start, 1, end=part.end).to_bytes())
+    draft.seal(bench.disk)
+    assert log.finish_refill(draft)
+    bench.rounds.finish_all()
+    rebuild = log.begin_producer_rebuild("rebuild")
+    assert rebuild is not None
+    while not rebuild.is_done:
+        rebuild.work(bench.disk)
+    assert rebuild.finish()
+
+    assert bench.content(0) == content
+    assert log.aborted_between(Offset(0), log.end) == aborted
+    bench.restart()
+    assert bench.logs[0].aborted_between(Offset(0), whole.end) == aborted
+    assert not bench.logs[0].is_unsure
