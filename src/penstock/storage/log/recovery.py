@@ -793,7 +793,9 @@ class TailScan:
 
     def _read(self) -> None:
         length = min(SCAN_BYTES, self.segment.size_bytes - self.position)
-        self._chunk = self.segment.file.pread(self.position, length)
+        # By its writer, which is open: a node would have to open a reader for each of its logs.
+        assert self.segment.writer is not None
+        self._chunk = self.segment.writer.pread(self.position, length)
         self._chunk_start = self.position
         if not self._chunk:
             raise BatchIncomplete(HEADER_BYTES, 0)
@@ -866,7 +868,7 @@ def _write_again(segment: Segment, start: int, end: int) -> None:
     for first, stop in segment.readable_ranges(start):
         for position in range(first, min(stop, end), SCAN_BYTES):
             size = min(SCAN_BYTES, stop - position, end - position)
-            segment.writer.pwrite(position, segment.file.pread(position, size))
+            segment.writer.pwrite(position, segment.writer.pread(position, size))
 
 
 def _check_place(state: LogState, segment: Segment, batch: CheckedBatch) -> None:
