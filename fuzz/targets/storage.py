@@ -36,15 +36,17 @@ from penstock.core.replica import (
 )
 from penstock.storage.disk import CrashableDisk
 from penstock.storage.journal.codec import (
+    BATCHES,
     FileHeader,
     JournalState,
+    common_epoch,
     decode_state,
     encode_file_header,
     encode_frame,
     encode_state,
     log_key,
-    pack_batches,
     pack_durable,
+    pack_entry,
 )
 from penstock.storage.journal.recovery import JournalScan
 from penstock.storage.log import LogOptions, PartitionLog
@@ -255,7 +257,7 @@ def some_entries(rng: random.Random) -> bytes:
     for number in range(rng.randint(1, 3)):
         key, start = log_key(TOPIC, PartitionIndex(number)), Offset(rng.randint(0, 9))
         batch = bytes(write_batch(random_records(rng, 1)))
-        parts += [pack_batches(key, start, Offset(start + 1), [batch], len(batch)), batch]
+        parts += [pack_entry(BATCHES, key, start, start + 1, common_epoch([batch]), len(batch)), batch]
     parts.append(pack_durable(log_key(TOPIC, PartitionIndex(9)), Offset(5)))
     return b"".join(parts)
 
