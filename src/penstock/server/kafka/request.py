@@ -86,11 +86,13 @@ class ResponseQueue:
         if waiting[0] is not slot:
             self._hold(slot)
             return
+        let_go = 0
         while waiting and waiting[0].parts is not None:
             first = waiting.popleft()
             self.out += first.parts or ()
-            if first.held_bytes:
-                self._let_go(first.held_bytes)
+            let_go += first.held_bytes
+        if let_go:
+            self._let_go(let_go)
         if not self.out or self.is_corked:
             return
         if not waiting:
@@ -102,10 +104,14 @@ class ResponseQueue:
             self._flush_later(self)
 
     def _hold(self, slot: PendingResponse) -> None:
-        assert slot.parts is not None
-        slot.held_bytes = sum(len(part) for part in slot.parts if isinstance(part, BUFFERS))
-        self.held_bytes += slot.held_bytes
-        self._moved(slot.held_bytes)
+        # After a sync round most responses come here: logs are told in turn, whoever asked first.
+        size = 0
+        for part in slot.parts or ():
+            if isinstance(part, BUFFERS):
+                size += len(part)
+        slot.held_bytes = size
+        self.held_bytes += size
+        self._moved(size)
 
     def _let_go(self, size: int) -> None:
         self.held_bytes -= size
