@@ -570,8 +570,9 @@ def _leave(group: ConsumerGroup, command: ConsumerGroupHeartbeat, outcome: Group
     member_id, instance_id = command.member_id, command.instance_id
     if instance_id is not None:
         holder = group.instances.get(instance_id)
-        if holder is not None and holder != member_id:
-            outcome.refuse(command.on_reply, ErrorKind.FENCED_INSTANCE)
+        if holder != member_id:
+            kind = ErrorKind.UNKNOWN_MEMBER if holder is None else ErrorKind.FENCED_INSTANCE
+            outcome.refuse(command.on_reply, kind)
             return
     member = group.members.get(member_id)
     if member is None:

@@ -57,6 +57,15 @@ def test_a_static_member_whose_join_had_no_response_joins_again() -> None:
     assert (static.partitions, static.epoch) == (before, epoch)
 
 
+def test_an_instance_id_that_nobody_has_removes_nobody() -> None:
+    driver, _, other = two_members()
+
+    for epoch in (-1, -2):
+        assert driver.refused("b", epoch, instance_id="j") is ErrorKind.UNKNOWN_MEMBER
+
+    other.beat()
+
+
 def test_the_predecessor_is_fenced_once_its_successor_has_joined() -> None:
     driver, static, _ = two_members()
     static.leave(-2)
