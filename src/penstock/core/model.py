@@ -190,6 +190,9 @@ class ErrorKind(enum.Enum):
     COORDINATOR_LOADING = "coordinator is reading its log"
     COORDINATOR_NOT_AVAILABLE = "there is no coordinator yet"
 
+    # Queues
+    INVALID_RECORD_STATE = "the record is not leased to this consumer, or not any more"
+
 
 @dataclass(frozen=True, slots=True)
 class ApiError:

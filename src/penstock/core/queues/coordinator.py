@@ -1,0 +1,691 @@
+"""The machine of one queue-coordinator partition: offers, leases, failures, dead letters."""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+from typing import TypeAlias, assert_never
+
+from penstock.core.model import (
+    ApiError,
+    ErrorKind,
+    Instant,
+    LeaderEpoch,
+    Now,
+    Offset,
+    ProducerId,
+    Timestamp,
+)
+from penstock.core.queues.commands import (
+    AcknowledgeRecords,
+    AcquireRecords,
+    ClaimCommand,
+    ClaimResults,
+    DeadLetter,
+    DeadLetters,
+    Demand,
+    DescribeQueue,
+    FindDeadLetters,
+    FinishMoves,
+    ForgetQueue,
+    LeasedRecord,
+    OfferRecords,
+    OnReply,
+    OpenQueue,
+    PauseQueue,
+    QueueCommand,
+    QueueDescription,
+    QueueOk,
+    QueueOpened,
+    QueueReply,
+    RecordsAccepted,
+    RecordsAcquired,
+    RejectRecords,
+    ReleaseConsumer,
+    ReleaseRecords,
+    RenewLeases,
+    ResetQueue,
+)
+from penstock.core.queues.delivery_order import DeliveryOrder, Entry
+from penstock.core.queues.facts import (
+    OFFSET_MAX,
+    FinishCause,
+    Lease,
+    LeasesProlonged,
+    QueueFact,
+    QueueForgotten,
+    QueueId,
+    QueueRecord,
+    QueueSettings,
+    QueueStored,
+    RecordsDropped,
+    RecordsEnding,
+    RecordsFinished,
+    RecordsGivenUp,
+    RecordsLeased,
+    RecordsReleased,
+    RecordsStored,
+    RecordsTaken,
+    RecordState,
+    ReleasedRecord,
+    Run,
+    TransactionEnded,
+    runs_of,
+)
+from penstock.core.queues.queue import Queue, lease_deadline
+from penstock.core.queues.receipts import ATTEMPTS_MAX, TOKEN_MAX, Claim
+from penstock.core.values import dataclass
+
+LEASE_ENDED = "the lease ended without an acknowledgement"
+CONSUMER_LOST = "the consumer was lost"
+REJECTED = "the consumer rejected the record"
+RELEASED = "the consumer released the record"
+_64_BITS = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOptions:
+    """Limits of one queue coordinator, each for one queue."""
+
+    # Records that are ready, leased or moving. While there are as many, none is taken from the log.
+    window_max: int = 10_000
+    # Delayed ones besides.
+    delayed_max: int = 100_000
+    # How many ready records to have, for priorities to choose among.
+    look_ahead: int = 1_000
+    # Of one command: what takes a few milliseconds.
+    acquired_max: int = 1_000
+    claims_max: int = 2_000
+    lease_ms_max: int = 43_200_000
+    delay_ms_max: int = 43_200_000
+    consumer_chars_max: int = 250
+    reason_chars_max: int = 250
+    # One call of `expire` ends no more than this many leases and delays of a queue.
+    expired_per_turn_max: int = 1_000
+    # The wall clock may jump: a record that is due by it is found this much later at most.
+    wall_check_ms: int = 1_000
+    # Records in one fact of a snapshot. The rewrite takes facts by the hundreds in a step.
+    stored_per_fact: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLettersDue:
+    """A queue has given up records: once that is committed, they are to be moved."""
+
+    queue: QueueId
+
+
+@dataclass(frozen=True, slots=True)
+class LeasesExpired:
+    """Leases ended without an acknowledgement."""
+
+    queue: QueueId
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsExpired:
+    """Records were not delivered within their time to live."""
+
+    queue: QueueId
+    records: int
+
+
+QueueEvent: TypeAlias = DeadLettersDue | LeasesExpired | RecordsExpired
+
+
+class QueueOutcome:
+    """What becomes true, whom to reply to once it is durable, and what happened."""
+
+    __slots__ = ("events", "facts", "now", "responses")
+
+    def __init__(self, now: Now) -> None:
+        self.now = now
+        self.facts: list[QueueFact] = []
+        self.responses: list[tuple[OnReply, QueueReply]] = []
+        self.events: list[QueueEvent] = []
+
+    def reply(self, on_reply: OnReply, reply: QueueReply) -> None:
+        self.responses.append((on_reply, reply))
+
+
+class QueueCoordinator:
+    """The queues of one partition of `__queue_state`.
+
+    Recovery: `apply` every fact of the log, then `resume` once. Service: `decide` commands
+    and `expire` deadlines; append the facts of each outcome and `apply` them before the next
+    call; release its replies when the log end is committed. When an append fails, drop the machine.
+    """
+
+    def __init__(self, options: QueueOptions | None = None) -> None:
+        self._options = QueueOptions() if options is None else options
+        self._queues: dict[QueueId, Queue] = {}
+        # Records that wait for the end of a producer's transaction.
+        self._ending: dict[ProducerId, dict[tuple[QueueId, Offset], None]] = {}
+        # None until this node leads.
+        self._now: Now | None = None
+        self._agenda = _Agenda()
+        # Queues that changed since their deadline was last asked for.
+        self._changed: dict[QueueId, None] = {}
+
+    @property
+    def queues(self) -> dict[QueueId, Queue]:
+        """The durable state, read only."""
+        return self._queues
+
+    def apply(self, fact: QueueFact) -> None:
+        """Apply a fact of the log."""
+        if isinstance(fact, TransactionEnded):
+            self._end_transaction(fact)
+            return
+        self._changed[fact.queue] = None
+        queue = self._queues.get(fact.queue)
+        if isinstance(fact, QueueForgotten):
+            self._queues.pop(fact.queue, None)
+        elif queue is not None:
+            queue.apply(fact, self._now)
+            self._note_producers(fact)
+        elif isinstance(fact, QueueStored):
+            self._queues[fact.queue] = queue = Queue(fact)
+            if self._now is not None:
+                queue.go_live(self._now)
+
+    def size(self) -> int:
+        """How many facts `snapshot` has."""
+        portion = self._options.stored_per_fact
+        return sum(1 - (-len(queue.entries) // portion) for queue in self._queues.values())
+
+    def snapshot(self) -> Iterator[QueueFact]:
+        """The durable state as facts, each as it is when the iterator reaches it."""
+        for queue_id in list(self._queues):
+            queue = self._queues.get(queue_id)
+            if queue is None:
+                continue
+            yield queue.head
+            offsets = list(queue.entries)
+            for start in range(0, len(offsets), self._options.stored_per_fact):
+                portion = offsets[start : start + self._options.stored_per_fact]
+                records = tuple(queue.entries[each].stored() for each in portion if each in queue.entries)
+                if records and self._queues.get(queue_id) is queue:
+                    yield RecordsStored(queue_id, records)
+
+    def resume(self, now: Now) -> QueueOutcome:
+        """Begin to lead: leases and delays last in full from now on; dead letters are moved."""
+        outcome = QueueOutcome(now)
+        self._now = now
+        for queue_id, queue in self._queues.items():
+            queue.go_live(now)
+            self._changed[queue_id] = None
+            if _order(queue).moving:
+                outcome.events.append(DeadLettersDue(queue_id))
+        return outcome
+
+    def decide(self, command: QueueCommand, now: Now) -> QueueOutcome:  # noqa: C901, PLR0912 - one case each
+        """Reply to the command; changes nothing durable."""
+        outcome = QueueOutcome(now)
+        self._now = now
+        queue = self._queues.get(command.queue)
+        if isinstance(command, OpenQueue):
+            self._open(queue, command, outcome)
+            return outcome
+        if queue is None:
+            detail = "the group has no queue on this partition"
+            outcome.reply(command.on_reply, ApiError(ErrorKind.UNKNOWN_GROUP, detail))
+            return outcome
+        match command:
+            case OfferRecords():
+                self._offer(queue, command, outcome)
+            case AcquireRecords():
+                self._acquire(queue, command, outcome)
+            case AcknowledgeRecords() | ReleaseRecords() | RejectRecords() | RenewLeases():
+                self._settle_claims(queue, command, outcome)
+            case ReleaseConsumer():
+                self._release_consumer(queue, command, outcome)
+            case FindDeadLetters():
+                self._find_dead_letters(queue, command, outcome)
+            case FinishMoves():
+                self._finish_moves(queue, command, outcome)
+            case PauseQueue():
+                head = queue.head
+                if head.is_paused != command.is_paused:
+                    outcome.facts.append(_changed(head, is_paused=command.is_paused))
+                outcome.reply(command.on_reply, QueueOk())
+            case ResetQueue():
+                outcome.facts.append(RecordsDropped(command.queue, Offset(0), OFFSET_MAX))
+                outcome.facts.append(_changed(queue.head, end=command.offset))
+                outcome.reply(command.on_reply, QueueOk())
+            case ForgetQueue():
+                outcome.facts.append(QueueForgotten(command.queue))
+                outcome.reply(command.on_reply, QueueOk())
+            case DescribeQueue():
+                outcome.reply(command.on_reply, _description(queue))
+            case _:
+                assert_never(command)
+        return outcome
+
+    def expire(self, now: Now) -> QueueOutcome:
+        """Do what is due in one queue, a bounded part of it: call again while `next_deadline` is past."""
+        outcome = QueueOutcome(now)
+        self._arm_changed()
+        self._now = now
+        queue_id = self._agenda.pop(now.instant)
+        queue = None if queue_id is None else self._queues.get(queue_id)
+        if queue_id is None or queue is None:
+            return outcome
+        self._changed[queue_id] = None
+        order, limit = _order(queue), self._options.expired_per_turn_max
+        order.arm(now)
+        order.end_delays(now, limit)
+        due = order.due_leases(now.instant, limit)
+        if due:
+            self._fail(queue, [(entry, 0) for entry in due], LEASE_ENDED, outcome)
+            outcome.events.append(LeasesExpired(queue_id, len(due)))
+        return outcome
+
+    def next_deadline(self) -> Instant | None:
+        """When to call `expire`."""
+        self._arm_changed()
+        return self._agenda.next()
+
+    def _arm_changed(self) -> None:
+        if self._now is None:
+            return
+        changed, self._changed = self._changed, {}
+        for queue_id in changed:
+            queue = self._queues.get(queue_id)
+            deadline = None
+            if queue is not None:
+                deadline = _order(queue).next_deadline(self._now, self._options.wall_check_ms)
+            self._agenda.arm(queue_id, deadline)
+
+    def _open(self, queue: Queue | None, command: OpenQueue, outcome: QueueOutcome) -> None:
+        problem = _problem_with(command.settings, self._options)
+        if problem is not None:
+            outcome.reply(command.on_reply, ApiError(ErrorKind.INVALID_REQUEST, problem))
+            return
+        if queue is None:
+            start = Offset(min(max(command.start, command.log_start), command.log_end))
+            outcome.facts.append(QueueStored(command.queue, start, command.leader_epoch, command.settings))
+            outcome.reply(command.on_reply, QueueOpened(Demand(start, self._wanted(None))))
+            return
+        head = queue.head
+        if command.leader_epoch < head.leader_epoch:
+            outcome.reply(command.on_reply, _fenced(head.leader_epoch))
+            return
+        if queue.finished_below < command.log_start:
+            outcome.facts.append(RecordsDropped(command.queue, Offset(0), command.log_start))
+        if command.log_end < head.end:
+            # An unclean election. Other records get these offsets: they are not finished.
+            outcome.facts.append(RecordsDropped(command.queue, command.log_end, OFFSET_MAX))
+        end = Offset(min(max(head.end, command.log_start), command.log_end))
+        after = QueueStored(command.queue, end, command.leader_epoch, command.settings, head.is_paused)
+        if after != head:
+            outcome.facts.append(after)
+        outcome.reply(command.on_reply, QueueOpened(Demand(end, self._wanted(queue))))
+
+    def _offer(self, queue: Queue, command: OfferRecords, outcome: QueueOutcome) -> None:
+        error = _problem_with_epoch(queue, command.leader_epoch)
+        if error is not None:
+            outcome.reply(command.on_reply, error)
+            return
+        end, taken = queue.end, 0
+        # Records in between may have been missed: the leader is told where to go on.
+        if command.start <= end < command.end:
+            fact, expired = self._taken(queue, command, outcome.now.wall)
+            if fact.end > end:
+                outcome.facts.append(fact)
+                end = fact.end
+                taken = len(fact.records) + sum(run.end - run.start for run in fact.plain)
+            if expired:
+                outcome.events.append(RecordsExpired(command.queue, expired))
+        wanted = max(0, self._wanted(queue) - taken)
+        outcome.reply(command.on_reply, RecordsAccepted(Demand(end, wanted)))
+
+    def _taken(self, queue: Queue, command: OfferRecords, wall: Timestamp) -> tuple[RecordsTaken, int]:
+        """What the queue has room for, and how many records have outlived their time already."""
+        options, order = self._options, _order(queue)
+        room = options.window_max + options.delayed_max - len(queue.entries)
+        window = options.window_max - (len(queue.entries) - len(order.delayed))
+        plain: list[Run] = []
+        records: list[QueueRecord] = []
+        expired = 0
+        pieces: Iterable[Run | QueueRecord] = heapq.merge(command.plain, command.records, key=itemgetter(0))
+        for piece in pieces:
+            if isinstance(piece, Run):
+                start = max(piece.start, queue.end)
+                count = min(piece.end - start, room, window)
+                if count > 0:
+                    plain.append(Run(Offset(start), Offset(start + count)))
+                    room, window = room - count, window - count
+                if start + max(0, count) < piece.end:
+                    return _taken_up_to(command, start + max(0, count), plain, records), expired
+            elif piece.offset >= queue.end:
+                if 0 <= piece.expires_at <= wall:
+                    expired += 1
+                    continue
+                if room <= 0 or (window <= 0 and piece.deliver_at <= wall):
+                    return _taken_up_to(command, piece.offset, plain, records), expired
+                records.append(piece)
+                room, window = room - 1, window - (piece.deliver_at <= wall)
+        return _taken_up_to(command, command.end, plain, records), expired
+
+    def _acquire(self, queue: Queue, command: AcquireRecords, outcome: QueueOutcome) -> None:
+        error = _problem_with_epoch(queue, command.leader_epoch) or self._problem_with_acquire(queue, command)
+        if error is not None:
+            outcome.reply(command.on_reply, error)
+            return
+        lease_ms = queue.stored.settings.lease_ms if command.lease_ms is None else command.lease_ms
+        chosen: list[Entry] = []
+        if not queue.stored.is_paused:
+            order, options = _order(queue), self._options
+            records_max = min(command.records_max, options.acquired_max)
+            chosen, expired = order.select(records_max, outcome.now, options.expired_per_turn_max)
+            if expired:
+                runs = runs_of(sorted(expired))
+                outcome.facts.append(RecordsFinished(command.queue, runs, FinishCause.EXPIRED))
+                outcome.events.append(RecordsExpired(command.queue, len(expired)))
+            if chosen:
+                runs = runs_of(sorted([entry.offset for entry in chosen]))
+                lease = Lease(command.token, command.consumer, lease_ms)
+                outcome.facts.append(RecordsLeased(command.queue, lease, runs))
+        leased = tuple([LeasedRecord(entry.offset, entry.attempts + 1) for entry in chosen])
+        demand = Demand(queue.end, self._wanted(queue, leaving=len(leased)))
+        outcome.reply(
+            command.on_reply,
+            RecordsAcquired(command.token, lease_ms, leased, demand, queue.stored.is_paused),
+        )
+
+    def _problem_with_acquire(self, queue: Queue, command: AcquireRecords) -> ApiError | None:
+        options = self._options
+        detail = ""
+        if not 0 < len(command.consumer) <= options.consumer_chars_max:
+            detail = f"a consumer's id has 1 to {options.consumer_chars_max} characters"
+        elif command.records_max < 1:
+            detail = "at least one record must be asked for"
+        elif command.lease_ms is not None and not 1 <= command.lease_ms <= options.lease_ms_max:
+            detail = f"a lease lasts 1 to {options.lease_ms_max} ms"
+        elif not 0 <= command.token <= TOKEN_MAX or _order(queue).has_token(command.token):
+            detail = "the token is in use"
+        return ApiError(ErrorKind.INVALID_REQUEST, detail) if detail else None
+
+    def _settle_claims(self, queue: Queue, command: ClaimCommand, outcome: QueueOutcome) -> None:
+        detail = self._problem_with_claims(command)
+        if detail:
+            outcome.reply(command.on_reply, ApiError(ErrorKind.INVALID_REQUEST, detail))
+            return
+        granted: dict[Offset, Entry] = {}
+        errors: list[ErrorKind | None] = []
+        for claim in command.claims:
+            entry = queue.entries.get(claim.offset)
+            error = _problem_with_claim(entry, claim, command.consumer)
+            if error is None and claim.offset in granted:
+                error = ErrorKind.INVALID_RECORD_STATE
+            if error is None and entry is not None:
+                granted[claim.offset] = entry
+            errors.append(error)
+        if granted:
+            self._settle(queue, command, granted, outcome)
+        outcome.reply(command.on_reply, ClaimResults(tuple(errors)))
+
+    def _settle(
+        self, queue: Queue, command: ClaimCommand, granted: dict[Offset, Entry], outcome: QueueOutcome
+    ) -> None:
+        match command:
+            case AcknowledgeRecords(producer=None):
+                runs = runs_of(sorted(granted))
+                outcome.facts.append(RecordsFinished(command.queue, runs, FinishCause.ACKNOWLEDGED))
+            case AcknowledgeRecords():
+                assert command.producer is not None
+                runs = runs_of(sorted(granted))
+                outcome.facts.append(RecordsEnding(command.queue, command.producer, runs))
+            case ReleaseRecords():
+                settings, delay_ms, jitter = queue.stored.settings, command.delay_ms, command.jitter
+                failed = [
+                    (entry, backoff_ms(settings, entry.attempts, jitter ^ offset))
+                    if delay_ms is None
+                    else (entry, delay_ms)
+                    for offset, entry in granted.items()
+                ]
+                self._fail(queue, failed, command.reason or RELEASED, outcome)
+            case RejectRecords():
+                self._give_up(queue, sorted(granted), command.reason or REJECTED, outcome)
+            case RenewLeases():
+                self._renew(queue, command, granted, outcome)
+            case _:
+                assert_never(command)
+
+    def _problem_with_claims(self, command: ClaimCommand) -> str:
+        options = self._options
+        if len(command.claims) > options.claims_max:
+            return f"one request is about {options.claims_max:,} records at most"
+        match command:
+            case ReleaseRecords(delay_ms=int(delay_ms)) if not 0 <= delay_ms <= options.delay_ms_max:
+                return f"a delay lasts 0 to {options.delay_ms_max} ms"
+            case RenewLeases(lease_ms=int(lease_ms)) if not 1 <= lease_ms <= options.lease_ms_max:
+                return f"a lease lasts 1 to {options.lease_ms_max} ms"
+            case _:
+                return ""
+
+    def _renew(
+        self, queue: Queue, command: RenewLeases, granted: dict[Offset, Entry], outcome: QueueOutcome
+    ) -> None:
+        order = _order(queue)
+        prolonged = []
+        for offset, entry in granted.items():
+            assert entry.lease is not None
+            lease_ms = entry.lease.lease_ms if command.lease_ms is None else command.lease_ms
+            # A new leader counts the stored duration in full, so that the renewal itself need not be stored.
+            order.renew(entry, lease_deadline(outcome.now, lease_ms))
+            if lease_ms != entry.lease.lease_ms:
+                prolonged.append(offset)
+        self._changed[command.queue] = None
+        if prolonged:
+            assert command.lease_ms is not None
+            fact = LeasesProlonged(command.queue, command.lease_ms, runs_of(sorted(prolonged)))
+            outcome.facts.append(fact)
+
+    def _release_consumer(self, queue: Queue, command: ReleaseConsumer, outcome: QueueOutcome) -> None:
+        held = _order(queue).held_by(command.consumer)
+        if held:
+            self._fail(queue, [(entry, 0) for entry in held], CONSUMER_LOST, outcome)
+        outcome.reply(command.on_reply, QueueOk())
+
+    def _find_dead_letters(self, queue: Queue, command: FindDeadLetters, outcome: QueueOutcome) -> None:
+        moving = _order(queue).moving
+        oldest = heapq.nsmallest(min(command.records_max, self._options.claims_max), moving)
+        records = []
+        for offset in oldest:
+            entry = moving[offset]
+            assert entry.failure is not None
+            records.append(DeadLetter(offset, entry.attempts, entry.failure))
+        outcome.reply(command.on_reply, DeadLetters(tuple(records)))
+
+    def _finish_moves(self, queue: Queue, command: FinishMoves, outcome: QueueOutcome) -> None:
+        moving = _order(queue).moving
+        runs = runs_of(sorted({offset: None for offset in command.offsets if offset in moving}))
+        if runs and command.producer is not None:
+            outcome.facts.append(RecordsEnding(command.queue, command.producer, runs))
+        elif runs:
+            outcome.facts.append(RecordsFinished(command.queue, runs, FinishCause.MOVED))
+        errors = [None if each in moving else ErrorKind.INVALID_RECORD_STATE for each in command.offsets]
+        outcome.reply(command.on_reply, ClaimResults(tuple(errors)))
+
+    def _fail(
+        self, queue: Queue, failed: list[tuple[Entry, int]], reason: str, outcome: QueueOutcome
+    ) -> None:
+        """Deliveries failed: deliver again after the delays (ms), or give up."""
+        deliveries_max = queue.stored.settings.deliveries_max
+        failed.sort(key=_offset_of_failed)
+        released = [
+            ReleasedRecord(entry.offset, delay_ms)
+            for entry, delay_ms in failed
+            if entry.attempts < deliveries_max
+        ]
+        given_up = [entry.offset for entry, _ in failed if entry.attempts >= deliveries_max]
+        reason = reason[: self._options.reason_chars_max]
+        if released:
+            fact = RecordsReleased(queue.stored.queue, tuple(released), outcome.now.wall, reason)
+            outcome.facts.append(fact)
+        if given_up:
+            self._give_up(queue, given_up, reason, outcome)
+
+    def _give_up(self, queue: Queue, offsets: list[Offset], reason: str, outcome: QueueOutcome) -> None:
+        queue_id, runs = queue.stored.queue, runs_of(offsets)
+        if queue.stored.settings.has_dead_letters:
+            reason = reason[: self._options.reason_chars_max]
+            outcome.facts.append(RecordsGivenUp(queue_id, runs, outcome.now.wall, reason))
+            outcome.events.append(DeadLettersDue(queue_id))
+        else:
+            outcome.facts.append(RecordsFinished(queue_id, runs, FinishCause.DISCARDED))
+
+    def _end_transaction(self, fact: TransactionEnded) -> None:
+        for queue_id, offset in self._ending.pop(fact.producer_id, {}):
+            queue = self._queues.get(queue_id)
+            entry = None if queue is None else queue.entries.get(offset)
+            if queue is None or entry is None or entry.producer is None:
+                continue
+            if entry.producer.producer_id == fact.producer_id:
+                queue.end_transaction(offset, is_commit=fact.is_commit)
+                self._changed[queue_id] = None
+
+    def _note_producers(self, fact: QueueFact) -> None:
+        if isinstance(fact, RecordsEnding):
+            ending = self._ending.setdefault(fact.producer.producer_id, {})
+            for start, end in fact.runs:
+                ending.update({(fact.queue, Offset(offset)): None for offset in range(start, end)})
+        elif isinstance(fact, RecordsStored):
+            for stored in fact.records:
+                if stored.producer is not None:
+                    place = (fact.queue, stored.record.offset)
+                    self._ending.setdefault(stored.producer.producer_id, {})[place] = None
+
+    def _wanted(self, queue: Queue | None, *, leaving: int = 0) -> int:
+        """How many records the leader should offer next, when so many more are leased."""
+        if queue is None:
+            return min(self._options.look_ahead, self._options.window_max)
+        missing = self._options.look_ahead + leaving - len(_order(queue).ready)
+        return max(0, min(missing, self._room(queue)))
+
+    def _room(self, queue: Queue) -> int:
+        options, entries = self._options, len(queue.entries)
+        window = options.window_max - (entries - len(_order(queue).delayed))
+        return max(0, min(window, options.window_max + options.delayed_max - entries))
+
+
+class _Agenda:
+    """When each queue has something to do. Items of the heap that are out of date are skipped."""
+
+    __slots__ = ("_due", "_heap")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Instant, QueueId]] = []
+        self._due: dict[QueueId, Instant] = {}
+
+    def arm(self, queue_id: QueueId, at: Instant | None) -> None:
+        if at is None:
+            self._due.pop(queue_id, None)
+        elif self._due.get(queue_id) != at:
+            self._due[queue_id] = at
+            heapq.heappush(self._heap, (at, queue_id))
+            if len(self._heap) > 2 * len(self._due) + 64:
+                self._heap = [(due, each) for each, due in self._due.items()]
+                heapq.heapify(self._heap)
+
+    def next(self) -> Instant | None:
+        heap, due = self._heap, self._due
+        while heap and due.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def pop(self, now: Instant) -> QueueId | None:
+        """A queue that has something to do."""
+        at = self.next()
+        if at is None or at > now:
+            return None
+        _, queue_id = heapq.heappop(self._heap)
+        del self._due[queue_id]
+        return queue_id
+
+
+def backoff_ms(settings: QueueSettings, attempts: int, jitter: int) -> int:
+    """Doubles with every failure; between half of that and all of it, so that retries spread."""
+    full = min(settings.backoff_ms_max, settings.backoff_ms << min(max(0, attempts - 1), 32))
+    half = full // 2
+    return full - half + _mixed(jitter) % (half + 1)
+
+
+def _mixed(number: int) -> int:
+    """Bits that look random from those that do not (the finalizer of splitmix64)."""
+    number = (number + 0x9E3779B97F4A7C15) & _64_BITS
+    number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _64_BITS
+    number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _64_BITS
+    return number ^ (number >> 31)
+
+
+def _problem_with(settings: QueueSettings, options: QueueOptions) -> str | None:
+    if not 1 <= settings.deliveries_max <= ATTEMPTS_MAX:
+        return f"a record is delivered 1 to {ATTEMPTS_MAX} times"
+    if not 1 <= settings.lease_ms <= options.lease_ms_max:
+        return f"a lease lasts 1 to {options.lease_ms_max} ms"
+    if not 0 <= settings.backoff_ms <= settings.backoff_ms_max <= options.delay_ms_max:
+        return f"a backoff lasts 0 to {options.delay_ms_max} ms, and starts with less than it ends with"
+    return None
+
+
+def _problem_with_epoch(queue: Queue, leader_epoch: LeaderEpoch) -> ApiError | None:
+    known = queue.stored.leader_epoch
+    if leader_epoch < known:
+        return _fenced(known)
+    # A new leader may know of truncations: it opens the queue before anything else.
+    return ApiError(ErrorKind.UNKNOWN_LEADER_EPOCH) if leader_epoch > known else None
+
+
+def _fenced(leader_epoch: LeaderEpoch) -> ApiError:
+    return ApiError(ErrorKind.FENCED_LEADER_EPOCH, f"the queue is served by leader epoch {leader_epoch}")
+
+
+def _problem_with_claim(entry: Entry | None, claim: Claim, consumer: str | None) -> ErrorKind | None:
+    """A late claim must not touch the delivery to another consumer."""
+    if entry is None or entry.state is not RecordState.LEASED or entry.lease is None:
+        return ErrorKind.INVALID_RECORD_STATE
+    if claim.token is None:
+        is_holder = entry.lease.consumer == consumer
+    else:
+        is_holder = entry.lease.token == claim.token and entry.attempts == claim.attempt
+    if not is_holder:
+        return ErrorKind.INVALID_RECORD_STATE
+    return None if entry.producer is None else ErrorKind.CONCURRENT_TRANSACTIONS
+
+
+def _taken_up_to(
+    command: OfferRecords, end: int, plain: list[Run], records: list[QueueRecord]
+) -> RecordsTaken:
+    return RecordsTaken(command.queue, Offset(end), tuple(plain), tuple(records))
+
+
+def _order(queue: Queue) -> DeliveryOrder:
+    assert queue.order is not None, "commands come after `resume`"
+    return queue.order
+
+
+def _changed(head: QueueStored, *, end: Offset | None = None, is_paused: bool | None = None) -> QueueStored:
+    return QueueStored(
+        head.queue,
+        head.end if end is None else end,
+        head.leader_epoch,
+        head.settings,
+        head.is_paused if is_paused is None else is_paused,
+    )
+
+
+def _description(queue: Queue) -> QueueDescription:
+    order = _order(queue)
+    ending_leased = sum(entry.state is RecordState.LEASED for entry in order.ending.values())
+    leased = order.leased + ending_leased
+    moving = len(order.moving) + len(order.ending) - ending_leased
+    ready, delayed = len(order.ready), len(order.delayed)
+    blocked = len(queue.entries) - ready - delayed - leased - moving
+    return QueueDescription(queue.head, queue.finished_below, ready, blocked, delayed, leased, moving)
+
+
+def _offset_of_failed(failed: tuple[Entry, int]) -> Offset:
+    return failed[0].offset
