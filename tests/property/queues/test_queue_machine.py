@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.broker.coordinator.queue_records import decode, encode
 from penstock.core.model import ErrorKind, Offset, Timestamp
 from penstock.core.queues import (
     AcknowledgeRecords,
@@ -23,6 +24,7 @@ from penstock.core.queues import (
     ReleaseConsumer,
     ReleaseRecords,
     RenewLeases,
+    TransactionEnded,
 )
 from tests.property.queues.queue_model import ModelRecord, QueueModel
 from tests.unit.core.queues.queue_driver import QUEUE, Driver, ignore, image_of, producer
@@ -213,7 +215,9 @@ def test_the_machine_agrees_with_the_model_and_the_log_with_the_machine(
     for facts in (run.driver.log, list(machine.snapshot())):
         rebuilt = QueueCoordinator(OPTIONS)
         for fact in facts:
-            rebuilt.apply(fact)
+            read = fact if isinstance(fact, TransactionEnded) else decode(*encode(fact))
+            assert read is not None
+            rebuilt.apply(read)
         assert image_of(rebuilt) == image_of(machine)
     assert machine.size() == len(list(machine.snapshot()))
 

@@ -9,6 +9,7 @@
     group_metrics   their metrics and lag
     transactions    transactions on this node
     transaction_records, transaction_metrics
+    queue_records   facts of queues in our own schemas; nothing runs them yet
 
     Coordinators ── key, hashed as Kafka does ──► Coordinator ── CoordinatorMachine (core, decides)
       │                                              ├── LeaderPartition: append, committed

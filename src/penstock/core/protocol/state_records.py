@@ -10,7 +10,7 @@ The subscription and assignment that consumers of classic groups pass through th
 have the same form and are here too.
 
 Left out: the records of share groups and streams groups, whose state Penstock keeps
-elsewhere (`__queue_state`), and the metadata records of Kafka's controllers.
+elsewhere (`queue_records`), and the metadata records of Kafka's controllers.
 """
 
 from collections.abc import Mapping
