@@ -202,7 +202,8 @@ class DeliveryOrder:
             self.renew(entry, Instant(now.instant + entry.lease.lease_ms * MILLISECOND))
 
     def due_leases(self, now: Instant, leases_max: int) -> list[Entry]:
-        """Entries whose leases are over. All of them change state next."""
+        """Entries whose leases are over. All of them change state next. Call `arm` before."""
+        assert not self.unarmed
         found: list[Entry] = []
         while len(found) < leases_max:
             at = self._next_lease()
@@ -211,8 +212,6 @@ class DeliveryOrder:
             _, token = heapq.heappop(self._deadlines)
             del self._armed[token]
             for entry in self._leases[token].values():
-                if entry.offset in self.unarmed:
-                    continue
                 if entry.deadline <= now and len(found) < leases_max:
                     found.append(entry)
                 else:

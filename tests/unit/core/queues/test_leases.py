@@ -193,6 +193,29 @@ def test_a_rewritten_log_keeps_what_a_transaction_decides() -> None:
     assert driver.describe().finished_below == 2
 
 
+def test_a_rewrite_of_the_log_changes_no_deadline() -> None:
+    driver = ready(records=2)
+    _, delayed = driver.acquired()
+    driver.release(delayed, delay_ms=LEASE_MS)
+    driver.pass_ms(LEASE_MS - 1)
+
+    driver.rewrite()
+
+    driver.pass_ms(1)
+    assert offsets_of(driver.acquired()) == [0, 1]
+
+
+def test_a_token_is_used_once() -> None:
+    driver = ready(records=2)
+    driver.acquired(1)
+
+    driver.tokens -= 1
+    reply = driver.acquire(1)
+
+    assert isinstance(reply, ApiError)
+    assert "token" in reply.detail
+
+
 def test_a_leader_that_was_replaced_is_refused() -> None:
     driver = ready(records=2)
     driver.epoch = LeaderEpoch(2)
@@ -217,6 +240,19 @@ def test_offsets_that_the_log_lost_are_not_finished() -> None:
     assert reply.demand.next_offset == 3
     driver.offer(3, 5)
     assert offsets_of(driver.acquired()) == [3, 4]
+
+
+def test_what_was_not_finished_of_lost_offsets_is_forgotten() -> None:
+    driver = ready(records=5)
+    claims = driver.acquired(4)
+    driver.epoch = LeaderEpoch(2)
+
+    driver.open(log_end=3)
+
+    assert driver.acknowledge(*claims) == [None, None, None, STALE]
+    assert driver.describe().finished_below == 3
+    driver.offer(3, 4)
+    assert [(claim.offset, claim.attempt) for claim in driver.acquired()] == [(3, 1)]
 
 
 def test_offsets_that_the_log_has_deleted_are_dropped() -> None:
