@@ -198,6 +198,7 @@ def test_a_rewrite_of_the_log_changes_no_deadline() -> None:
     _, delayed = driver.acquired()
     driver.release(delayed, delay_ms=LEASE_MS)
     driver.pass_ms(LEASE_MS - 1)
+    assert driver.acquired() == []
 
     driver.rewrite()
 
