@@ -6,6 +6,7 @@
     queue            the state of one queue
     delivery_order   which record is next, and what is due
     coordinator      the machine: decides, ends leases and delays
+    timer_wheel      very many timers, for records that are published later; nothing uses it yet
 
 A queue is what one group has to do of one partition. The leader of the partition offers it records
 (`OfferRecords`: offsets and attributes, never values) and acquires leases for consumers (`AcquireRecords`);
@@ -105,6 +106,7 @@ from penstock.core.queues.receipts import (
     read_receipt,
     write_receipt,
 )
+from penstock.core.queues.timer_wheel import TimerWheel
 
 __all__ = [
     "QueueCoordinator",
@@ -152,6 +154,7 @@ __all__ = [
     "read_receipt",
     "write_receipt",
     "INVALID_RECEIPT",
+    "TimerWheel",
     "QueueFact",
     "QueueStored",
     "QueueForgotten",

@@ -1,0 +1,161 @@
+"""A hierarchical timer wheel: very many timers, each an id and a time in milliseconds.
+
+    level 0    the next 256 ms, a slot for each            ▲ a slot whose time has come is spread
+    level 1    the next 65 s, in slots of 256 ms           │ over the levels below
+    level 2    the next 4.6 h, in slots of 65 s            │
+    …          any time that fits 64 bits
+
+A timer stands on the level of the highest byte in which its time differs from the wheel's, in the slot that
+this byte says. So the first slot of the lowest level that has one is what comes next, however far that is,
+and a timer moves down once per level at most.
+
+Spreading a slot of a million timers takes a second. It is done in portions, and begins ahead of time: the
+wheel runs `ahead_ms` before the clock, and what it has reached waits in a heap (`_near`) until it is due.
+Nothing is due before its time, whatever the clock does: one that goes back is waited for.
+
+A million timers take 110 to 150 MB: an entry in a dictionary, and 8 bytes in a slot. A cancelled timer leaves
+its 8 bytes behind until its slot comes up, or until there are many of them: then they are swept, a portion
+with every further cancellation.
+
+Left out: what a timer is for. An id is the offset of a record that says so.
+"""
+
+import heapq
+from array import array
+
+_BITS = 8
+_SLOT = (1 << _BITS) - 1
+_LEVELS = 8
+# Ids are kept in portions of this size, each of which is moved or swept in one step.
+_PORTION = 1_024
+_Slot = list["array[int]"]
+
+
+class TimerWheel:
+    """Timers by id, for one clock that shows milliseconds: monotonic or not, but always the same."""
+
+    __slots__ = (
+        "_ahead_ms",
+        "_due",
+        "_levels",
+        "_moving",
+        "_near",
+        "_near_max",
+        "_stale",
+        "_sweep",
+        "_time",
+    )
+
+    def __init__(self, now: int, ahead_ms: int = 2_000, near_max: int = 50_000) -> None:
+        assert now >= 0
+        # All timers up to this time are in `_near`, or in `_moving` for a moment.
+        self._time = now
+        self._ahead_ms = ahead_ms
+        self._near_max = near_max
+        self._due: dict[int, int] = {}
+        self._levels: list[dict[int, _Slot]] = [{} for _ in range(_LEVELS)]
+        self._moving: _Slot = []
+        self._near: list[tuple[int, int]] = []
+        # Cancelled timers that still take place, about; and the portions that are left to sweep.
+        self._stale = 0
+        self._sweep: list[array[int]] = []
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def __contains__(self, timer_id: int) -> bool:
+        return timer_id in self._due
+
+    def add(self, timer_id: int, due: int) -> None:
+        """Set a timer. An id is used once: what a cancelled timer leaves must not be taken for another."""
+        assert due >= 0
+        assert timer_id not in self._due
+        self._due[timer_id] = due
+        self._insert(timer_id, due)
+
+    def cancel(self, timer_id: int) -> bool:
+        """Whether the timer was set, and is not any more."""
+        if self._due.pop(timer_id, None) is None:
+            return False
+        self._cancelled()
+        return True
+
+    def pop_due(self, now: int, timers_max: int = 1_000) -> list[int]:
+        """Timers that are due, the earliest first; call again while `next_due` is not later than `now`."""
+        self._advance(now, timers_max)
+        near, due = self._near, self._due
+        found: list[int] = []
+        while near and near[0][0] <= now and len(found) < timers_max:
+            _, timer_id = heapq.heappop(near)
+            if due.pop(timer_id, None) is None:
+                self._stale -= 1
+            else:
+                found.append(timer_id)
+        return found
+
+    def next_due(self) -> int | None:
+        """When to call `pop_due`; earlier does no harm, and it may find nothing then."""
+        near = self._near
+        earliest = near[0][0] if near else None
+        if len(near) < self._near_max:
+            upcoming = self._time if self._moving else self._next_slot()
+            if upcoming is not None:
+                begin = max(0, upcoming - self._ahead_ms)
+                earliest = begin if earliest is None else min(earliest, begin)
+        return earliest
+
+    def _insert(self, timer_id: int, due: int) -> None:
+        if due <= self._time:
+            heapq.heappush(self._near, (due, timer_id))
+            return
+        level = ((due ^ self._time).bit_length() - 1) // _BITS
+        portions = self._levels[level].setdefault((due >> level * _BITS) & _SLOT, [])
+        if not portions or len(portions[-1]) >= _PORTION:
+            portions.append(array("q"))
+        portions[-1].append(timer_id)
+
+    def _next_slot(self) -> int | None:
+        """The time at which the next slot that is not empty begins."""
+        for level, slots in enumerate(self._levels):
+            if slots:
+                above = (level + 1) * _BITS
+                return (self._time >> above << above) | (min(slots) << level * _BITS)
+        return None
+
+    def _advance(self, now: int, timers_max: int) -> None:
+        """Run ahead of the clock, as far as so many timers and the room for them allow."""
+        until, moves = now + self._ahead_ms, max(timers_max, _PORTION)
+        while moves > 0 and len(self._near) < self._near_max:
+            if self._moving:
+                moves -= self._spread(self._moving.pop())
+                continue
+            start = self._next_slot()
+            if start is None or start > until:
+                # Timers keep their slots: before the next one, no byte changes that says where they are.
+                self._time = max(self._time, until if start is None else min(until, start - 1))
+                return
+            self._time = start
+            slots = next(slots for slots in self._levels if slots)
+            self._moving = slots.pop(min(slots))
+
+    def _spread(self, portion: "array[int]") -> int:
+        due = self._due
+        for timer_id in portion:
+            at = due.get(timer_id)
+            if at is None:
+                self._stale -= 1
+            else:
+                self._insert(timer_id, at)
+        return len(portion)
+
+    def _cancelled(self) -> None:
+        self._stale += 1
+        if self._sweep:
+            portion, due = self._sweep.pop(), self._due
+            kept = array("q", [timer_id for timer_id in portion if timer_id in due])
+            self._stale -= len(portion) - len(kept)
+            portion[:] = kept
+        elif self._stale > len(self._due) + 16 * _PORTION:
+            self._sweep = [
+                portion for slots in self._levels for slot in slots.values() for portion in slot if portion
+            ]
