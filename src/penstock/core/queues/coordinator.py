@@ -115,6 +115,13 @@ class DeadLettersDue:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordsReady:
+    """Records can be delivered that could not be before: whoever waits for some may ask again."""
+
+    queue: QueueId
+
+
+@dataclass(frozen=True, slots=True)
 class LeasesExpired:
     """Leases ended without an acknowledgement."""
 
@@ -130,7 +137,7 @@ class RecordsExpired:
     records: int
 
 
-QueueEvent: TypeAlias = DeadLettersDue | LeasesExpired | RecordsExpired
+QueueEvent: TypeAlias = DeadLettersDue | RecordsReady | LeasesExpired | RecordsExpired
 
 
 class QueueOutcome:
@@ -159,13 +166,17 @@ class QueueCoordinator:
     def __init__(self, options: QueueOptions | None = None) -> None:
         self._options = QueueOptions() if options is None else options
         self._queues: dict[QueueId, Queue] = {}
+        # Of all queues.
+        self._entries = 0
         # Records that wait for the end of a producer's transaction.
         self._ending: dict[ProducerId, dict[tuple[QueueId, Offset], None]] = {}
         # None until this node leads.
         self._now: Now | None = None
         self._agenda = _Agenda()
-        # Queues that changed since their deadline was last asked for.
+        # Queues that changed since their deadline was last asked for; and those with records that the end of
+        # a transaction has made ready, which is to be reported.
         self._changed: dict[QueueId, None] = {}
+        self._woken: dict[QueueId, None] = {}
 
     @property
     def queues(self) -> dict[QueueId, Queue]:
@@ -179,20 +190,24 @@ class QueueCoordinator:
             return
         self._changed[fact.queue] = None
         queue = self._queues.get(fact.queue)
+        if queue is None:
+            if isinstance(fact, QueueStored):
+                self._queues[fact.queue] = queue = Queue(fact)
+                if self._now is not None:
+                    queue.go_live(self._now)
+            return
+        self._entries -= len(queue.entries)
         if isinstance(fact, QueueForgotten):
-            self._queues.pop(fact.queue, None)
-        elif queue is not None:
-            queue.apply(fact, self._now)
-            self._note_producers(fact)
-        elif isinstance(fact, QueueStored):
-            self._queues[fact.queue] = queue = Queue(fact)
-            if self._now is not None:
-                queue.go_live(self._now)
+            del self._queues[fact.queue]
+            self._woken.pop(fact.queue, None)
+            return
+        queue.apply(fact, self._now)
+        self._entries += len(queue.entries)
+        self._note_producers(fact)
 
     def size(self) -> int:
-        """How many facts `snapshot` has."""
-        portion = self._options.stored_per_fact
-        return sum(1 - (-len(queue.entries) // portion) for queue in self._queues.values())
+        """How many facts `snapshot` has, give or take one for each queue. Asked for with every append."""
+        return len(self._queues) + self._entries // self._options.stored_per_fact
 
     def snapshot(self) -> Iterator[QueueFact]:
         """The durable state as facts, each as it is when the iterator reaches it."""
@@ -248,6 +263,7 @@ class QueueCoordinator:
                 head = queue.head
                 if head.is_paused != command.is_paused:
                     outcome.facts.append(_changed(head, is_paused=command.is_paused))
+                    outcome.events.append(RecordsReady(command.queue))
                 outcome.reply(command.on_reply, QueueOk())
             case ResetQueue():
                 outcome.facts.append(RecordsDropped(command.queue, Offset(0), OFFSET_MAX))
@@ -274,7 +290,11 @@ class QueueCoordinator:
         self._changed[queue_id] = None
         order, limit = _order(queue), self._options.expired_per_turn_max
         order.arm(now)
-        order.end_delays(now, limit)
+        ended = order.end_delays(now, limit)
+        is_woken = queue_id in self._woken
+        self._woken.pop(queue_id, None)
+        if ended or is_woken:
+            outcome.events.append(RecordsReady(queue_id))
         due = order.due_leases(now.instant, limit)
         if due:
             self._fail(queue, [(entry, 0) for entry in due], LEASE_ENDED, outcome)
@@ -293,7 +313,9 @@ class QueueCoordinator:
         for queue_id in changed:
             queue = self._queues.get(queue_id)
             deadline = None
-            if queue is not None:
+            if queue_id in self._woken:
+                deadline = self._now.instant
+            elif queue is not None:
                 deadline = _order(queue).next_deadline(self._now, self._options.wall_check_ms)
             self._agenda.arm(queue_id, deadline)
 
@@ -433,6 +455,7 @@ class QueueCoordinator:
             case AcknowledgeRecords(producer=None):
                 runs = runs_of(sorted(granted))
                 outcome.facts.append(RecordsFinished(command.queue, runs, FinishCause.ACKNOWLEDGED))
+                _unblock(queue, outcome)
             case AcknowledgeRecords():
                 assert command.producer is not None
                 runs = runs_of(sorted(granted))
@@ -525,6 +548,8 @@ class QueueCoordinator:
         if released:
             fact = RecordsReleased(queue.stored.queue, tuple(released), outcome.now.wall, reason)
             outcome.facts.append(fact)
+            if any(each.delay_ms == 0 for each in released):
+                outcome.events.append(RecordsReady(queue.stored.queue))
         if given_up:
             self._give_up(queue, given_up, reason, outcome)
 
@@ -536,6 +561,7 @@ class QueueCoordinator:
             outcome.events.append(DeadLettersDue(queue_id))
         else:
             outcome.facts.append(RecordsFinished(queue_id, runs, FinishCause.DISCARDED))
+        _unblock(queue, outcome)
 
     def _end_transaction(self, fact: TransactionEnded) -> None:
         for queue_id, offset in self._ending.pop(fact.producer_id, {}):
@@ -544,8 +570,12 @@ class QueueCoordinator:
             if queue is None or entry is None or entry.producer is None:
                 continue
             if entry.producer.producer_id == fact.producer_id:
+                self._entries -= len(queue.entries)
                 queue.end_transaction(offset, is_commit=fact.is_commit)
+                self._entries += len(queue.entries)
                 self._changed[queue_id] = None
+                if self._now is not None and fact.is_commit and queue.stored.settings.is_key_ordered:
+                    self._woken[queue_id] = None
 
     def _note_producers(self, fact: QueueFact) -> None:
         if isinstance(fact, RecordsEnding):
@@ -660,6 +690,12 @@ def _taken_up_to(
     command: OfferRecords, end: int, plain: list[Run], records: list[QueueRecord]
 ) -> RecordsTaken:
     return RecordsTaken(command.queue, Offset(end), tuple(plain), tuple(records))
+
+
+def _unblock(queue: Queue, outcome: QueueOutcome) -> None:
+    """The next records of keys may be ready."""
+    if queue.stored.settings.is_key_ordered:
+        outcome.events.append(RecordsReady(queue.stored.queue))
 
 
 def _order(queue: Queue) -> DeliveryOrder:

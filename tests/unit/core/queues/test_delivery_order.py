@@ -7,6 +7,7 @@ from penstock.core.queues import (
     QueueRecord,
     QueueSettings,
     RecordsExpired,
+    RecordsReady,
     RejectRecords,
     Run,
 )
@@ -17,6 +18,7 @@ from tests.unit.core.queues.queue_driver import (
     Driver,
     ignore,
     offsets_of,
+    producer,
     ready,
 )
 
@@ -233,3 +235,43 @@ def test_offsets_without_a_record_are_finished() -> None:
 
     assert offsets_of(driver.acquired()) == [3, 0, 1, 5]
     assert driver.describe().stored.end == 9
+
+
+def ready_events(driver: Driver) -> int:
+    events, driver.events = driver.events, []
+    return events.count(RecordsReady(QUEUE))
+
+
+def test_whoever_waits_is_told_when_records_are_ready() -> None:
+    driver = opened(record(0, deliver_at=1_000), record(1), record(2))
+    assert ready_events(driver) == 0
+
+    driver.pass_ms(1_000)
+    assert ready_events(driver) == 1
+    first, second, third = driver.acquired()
+    driver.release(first, delay_ms=500)
+    assert ready_events(driver) == 0
+    driver.pass_ms(500)
+    assert ready_events(driver) == 1
+    driver.release(second, delay_ms=0)
+    assert ready_events(driver) == 1
+    driver.acknowledge(third)
+    assert ready_events(driver) == 0
+    driver.acquired()
+    driver.pass_ms(LEASE_MS)
+    assert ready_events(driver) == 1
+
+
+def test_whoever_waits_is_told_when_a_key_is_free() -> None:
+    driver = keyed(1, 1, 1, 1)
+    driver.acknowledge(*driver.acquired())
+    assert ready_events(driver) == 1
+    driver.settle(RejectRecords, driver.acquired())
+    assert ready_events(driver) == 1
+
+    driver.acknowledge(*driver.acquired(), producer=producer(5))
+    assert ready_events(driver) == 0
+    driver.end_transaction(5, is_commit=True)
+    driver.pass_ms(0)
+    assert ready_events(driver) == 1
+    assert offsets_of(driver.acquired()) == [3]
