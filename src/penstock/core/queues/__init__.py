@@ -3,6 +3,7 @@
     facts            what is stored
     commands         what partition leaders, consumers and the node itself ask, and the replies
     receipts         what consumers show to prove their leases
+    record_headers   what producers say about delivery, and what dead letters say about failures
     queue            the state of one queue
     delivery_order   which record is next, and what is due
     coordinator      the machine: decides, ends leases and delays
@@ -107,6 +108,7 @@ from penstock.core.queues.receipts import (
     read_receipt,
     write_receipt,
 )
+from penstock.core.queues.record_headers import QueueOffer, dead_letter_headers, offer_of
 from penstock.core.queues.timer_wheel import TimerWheel
 
 __all__ = [
@@ -131,6 +133,9 @@ __all__ = [
     "Demand",
     "QueueRecord",
     "Run",
+    "QueueOffer",
+    "offer_of",
+    "dead_letter_headers",
     "AcquireRecords",
     "RecordsAcquired",
     "LeasedRecord",
