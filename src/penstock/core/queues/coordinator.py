@@ -101,8 +101,8 @@ class QueueOptions:
     reason_chars_max: int = 250
     # One call of `expire` ends no more than this many leases and delays of a queue.
     expired_per_turn_max: int = 1_000
-    # The wall clock may jump: a record that is due by it is found this much later at most.
-    wall_check_ms: int = 1_000
+    # The wall clock may jump, and markers come without a call: what follows is found so much later at most.
+    check_ms: int = 1_000
     # Records in one fact of a snapshot. The rewrite takes facts by the hundreds in a step.
     stored_per_fact: int = 16
 
@@ -173,8 +173,8 @@ class QueueCoordinator:
         # None until this node leads.
         self._now: Now | None = None
         self._agenda = _Agenda()
-        # Queues that changed since their deadline was last asked for; and those with records that the end of
-        # a transaction has made ready, which is to be reported.
+        # Queues that changed since their deadline was last asked for; and those in which the end of a
+        # transaction has made records ready, or dead letters due, which is to be reported.
         self._changed: dict[QueueId, None] = {}
         self._woken: dict[QueueId, None] = {}
 
@@ -295,6 +295,8 @@ class QueueCoordinator:
         self._woken.pop(queue_id, None)
         if ended or is_woken:
             outcome.events.append(RecordsReady(queue_id))
+        if is_woken and order.moving:
+            outcome.events.append(DeadLettersDue(queue_id))
         due = order.due_leases(now.instant, limit)
         if due:
             self._fail(queue, [(entry, 0) for entry in due], LEASE_ENDED, outcome)
@@ -316,7 +318,7 @@ class QueueCoordinator:
             if queue_id in self._woken:
                 deadline = self._now.instant
             elif queue is not None:
-                deadline = _order(queue).next_deadline(self._now, self._options.wall_check_ms)
+                deadline = _order(queue).next_deadline(self._now, self._options.check_ms)
             self._agenda.arm(queue_id, deadline)
 
     def _open(self, queue: Queue | None, command: OpenQueue, outcome: QueueOutcome) -> None:
@@ -574,7 +576,9 @@ class QueueCoordinator:
                 queue.end_transaction(offset, is_commit=fact.is_commit)
                 self._entries += len(queue.entries)
                 self._changed[queue_id] = None
-                if self._now is not None and fact.is_commit and queue.stored.settings.is_key_ordered:
+                is_unblocked = fact.is_commit and queue.stored.settings.is_key_ordered
+                is_moving = not fact.is_commit and entry.state is RecordState.MOVING
+                if self._now is not None and (is_unblocked or is_moving):
                     self._woken[queue_id] = None
 
     def _note_producers(self, fact: QueueFact) -> None:

@@ -231,8 +231,8 @@ class DeliveryOrder:
                     self._make_ready_if_first(self._entries[offset])
         return ended
 
-    def next_deadline(self, now: Now, wall_check_ms: int) -> Instant | None:
-        """When something is due, as of `now`. The wall clock jumps: it is looked at again soon enough."""
+    def next_deadline(self, now: Now, check_ms: int) -> Instant | None:
+        """When something is due, as of `now`; or when to look again, at the wall clock or for markers."""
         if self.unarmed:
             return now.instant
         earliest = self._next_lease()
@@ -241,9 +241,9 @@ class DeliveryOrder:
                 heapq.heappop(heap)
         if self._delays and (earliest is None or self._delays[0][0] < earliest):
             earliest = Instant(self._delays[0][0])
-        if self._deliveries:
-            wait_ms = min(max(0, self._deliveries[0][0] - now.wall), wall_check_ms)
-            check = Instant(now.instant + wait_ms * MILLISECOND)
+        if self._deliveries or self.ending:
+            due_ms = self._deliveries[0][0] - now.wall if self._deliveries else check_ms
+            check = Instant(now.instant + min(max(0, due_ms), check_ms) * MILLISECOND)
             earliest = check if earliest is None or check < earliest else earliest
         return earliest
 

@@ -1,5 +1,6 @@
 """Queues on the coordinator runtime: what is delivered is on disk, and survives whoever delivered it."""
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from penstock.broker.coordinator import (
     queue_records,
 )
 from penstock.broker.coordinator.queue_records import QueueTransactions
+from penstock.broker.transactions.markers import append_marker
 from penstock.core.metadata import QUEUES_TOPIC, replay
 from penstock.core.model import ErrorKind, LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.core.queues import (
@@ -32,9 +34,10 @@ from penstock.core.queues import (
     RecordsAcquired,
     Run,
 )
+from penstock.core.records import ControlRecord, ControlType
 from penstock.storage.disk import CrashableDisk
 from tests.unit.broker.coordinator.leader_bench import NODE, LeaderBench, topic_facts
-from tests.unit.core.queues.queue_driver import LEASE_MS, QUEUE, image_of
+from tests.unit.core.queues.queue_driver import LEASE_MS, QUEUE, image_of, producer
 
 TOPIC_ID = TopicId(UUID(int=61))
 EPOCH = LeaderEpoch(1)
@@ -112,8 +115,14 @@ class QueueBench(LeaderBench):
         assert isinstance(reply, RecordsAcquired), reply
         return [Claim(record.offset, record.attempt, token) for record in reply.records]
 
-    def acknowledge(self, *claims: Claim) -> list[ErrorKind | None]:
-        reply = self.ask(AcknowledgeRecords, claims=claims)
+    def end_transaction(self, producer_id: int, control_type: ControlType) -> None:
+        marker = ControlRecord(0, self.timers.wall(), control_type, producer_id, 0, 0)
+        append = partial(append_marker, self.coordinator.partition, marker, self.timers.wall())
+        assert isinstance(self.coordinator.end_transaction(append, marker), int)
+        self.settle()
+
+    def acknowledge(self, *claims: Claim, **fields: Any) -> list[ErrorKind | None]:
+        reply = self.ask(AcknowledgeRecords, claims=claims, **fields)
         assert isinstance(reply, ClaimResults), reply
         return list(reply.errors)
 
@@ -155,6 +164,37 @@ def test_leases_survive_a_restart_and_end_in_full() -> None:
     bench.settle()
     assert LeasesExpired(QUEUE, 3) in bench.observer.events
     assert bench.acquire(token=10)[0] == Claim(lost.offset, 2, 10)
+
+
+def test_a_lease_that_an_aborted_transaction_gives_back_ends_without_further_commands() -> None:
+    bench = QueueBench().open(records=1)
+    (claim,) = bench.acquire(token=7)
+    assert bench.acknowledge(claim, producer=producer(5)) == [None]
+    bench = bench.restarted()
+    assert bench.describe().leased == 1
+    bench.timers.pass_ms(2 * LEASE_MS)
+    bench.settle()
+    assert bench.observer.events == []
+
+    bench.end_transaction(5, ControlType.ABORT)
+    bench.timers.pass_ms(LEASE_MS - 1)
+    bench.settle()
+    assert bench.observer.events == []
+    # The runtime does not call the machine for a marker: it looks once a second.
+    bench.timers.pass_ms(1_001)
+    bench.settle()
+
+    assert LeasesExpired(QUEUE, 1) in bench.observer.events
+
+
+def test_an_acknowledgement_in_a_transaction_counts_after_the_marker_and_a_restart() -> None:
+    bench = QueueBench().open(records=1)
+    (claim,) = bench.acquire(token=7)
+    bench.acknowledge(claim, producer=producer(5))
+    bench.end_transaction(5, ControlType.COMMIT)
+
+    for each in (bench, bench.restarted()):
+        assert each.describe().finished_below == 1
 
 
 def test_the_log_is_rewritten_and_says_the_same() -> None:

@@ -95,7 +95,11 @@ def test_a_move_in_a_transaction_that_is_aborted_is_due_again() -> None:
     assert driver.dead_letters().records == ()
     assert driver.describe().moving == 1
 
+    driver = driver.failover()
+    assert driver.events == []
     driver.end_transaction(9, is_commit=False)
+    driver.pass_ms(0)
+    assert DeadLettersDue(QUEUE) in driver.events
     assert [letter.offset for letter in driver.dead_letters().records] == [0]
 
     finish_moves(driver, 0, producer=producer(9))
