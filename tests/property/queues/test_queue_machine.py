@@ -53,7 +53,7 @@ STEPS = st.lists(
         st.tuples(st.just("acknowledge in"), BACK, st.integers(1, 2)),
         st.tuples(st.just("end"), st.integers(1, 2), st.booleans()),
         st.tuples(st.just("pause"), st.booleans()),
-        st.tuples(st.just("pass"), st.sampled_from([1, 500, 1_000, 2_000])),
+        st.tuples(st.just("pass"), st.sampled_from([1, 40, 500, 900, 1_000, 2_000])),
         st.tuples(st.just("rewrite"), st.integers(1, 6)),
         st.tuples(st.just("failover")),
     ),

@@ -105,6 +105,20 @@ def test_a_renewed_lease_counts_from_the_renewal() -> None:
     assert offsets_of(driver.acquired()) == [renewed.offset]
 
 
+def test_leases_of_one_acquisition_end_each_at_its_own_time() -> None:
+    driver = ready(records=2)
+    _, renewed = driver.acquired()
+    driver.pass_ms(10)
+    driver.settle(RenewLeases, [renewed])
+
+    driver.pass_ms(LEASE_MS - 10)
+    assert offsets_of(driver.acquired()) == [0]
+    driver.pass_ms(9)
+    assert driver.acquired() == []
+    driver.pass_ms(1)
+    assert offsets_of(driver.acquired()) == [renewed.offset]
+
+
 def test_a_renewal_may_change_the_duration_and_a_new_leader_knows() -> None:
     driver = ready(records=2)
     longer, shorter = driver.acquired()
