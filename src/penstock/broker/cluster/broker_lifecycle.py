@@ -86,7 +86,7 @@ RETRIES_PER_BEAT = 4
 CONFIRMATIONS_PER_BEAT = 5
 # The lease is shorter than the session by this part: the clocks of two nodes run at speeds that differ.
 CLOCK_DRIFT_PART = 100
-# A broker that was replaced counts as live until its session is over.
+# A broker that was replaced counts as live until its session is over, and every controller begins one.
 RIVAL_NS = 5 * SECOND
 # Errors that a retry would not change.
 FOR_GOOD = (ErrorKind.INCONSISTENT_CLUSTER, ErrorKind.INVALID_REQUEST, ErrorKind.INVALID_FEATURE_LEVEL)
@@ -594,7 +594,8 @@ class BrokerRegistrar:
         # The runs that the directory knows of, and those that were noted in it since.
         self._known_runs = directory.known_runs()
         self._noted_runs: tuple[UUID, ...] = ()
-        self._give_up_at = Instant(0)
+        # Since when, and by which controller, we are refused because of another broker with our node id.
+        self._rival: tuple[Instant, NodeId | None] | None = None
         self._peers: tuple[BrokerEndpoint, ...] = ()
         self._joined: Callable[[BrokerEpoch], None]
         self.epoch: BrokerEpoch | None = None
@@ -606,7 +607,6 @@ class BrokerRegistrar:
         """
         self._joined = done
         self._peers = () if peer is None else (peer,)
-        self._give_up_at = Instant(self._runtime.clock.now() + RIVAL_NS)
         self._register()
 
     def _register(self) -> None:
@@ -689,10 +689,17 @@ class BrokerRegistrar:
 
     def _on_error(self, error: ApiError) -> None:
         now = self._runtime.clock.now()
-        is_rival = error.kind is ErrorKind.DUPLICATE_BROKER
         # Other errors pass: there is no controller, its disk is full, or its metadata is newer than ours.
-        if error.kind in FOR_GOOD or (is_rival and now >= self._give_up_at):
+        if error.kind in FOR_GOOD or (error.kind is ErrorKind.DUPLICATE_BROKER and self._is_rival_alive()):
             raise RegistrationRejected(
                 f"the cluster does not accept this broker: {error.detail or error.kind.value}"
             )
         self._runtime.timers.at(Instant(now + REGISTRATION_RETRY_MS * MILLISECOND), self._register)
+
+    def _is_rival_alive(self) -> bool:
+        """Whether one controller calls another broker with our node id live for longer than a session."""
+        controller, now = self._controller, self._runtime.clock.now()
+        decided_by = self._registration.node_id if controller.is_leading else controller.leader
+        if self._rival is None or self._rival[1] != decided_by:
+            self._rival = now, decided_by
+        return now - self._rival[0] >= RIVAL_NS
