@@ -1,5 +1,9 @@
-"""A whole node without listeners loses neither topics nor records, wherever the power goes."""
+"""A whole node without listeners loses neither topics nor records.
 
+Wherever the power goes, and wherever the disk is full when it starts.
+"""
+
+import errno
 from uuid import UUID
 
 import pytest
@@ -16,9 +20,10 @@ from penstock.runtime import Address, Callback, Runtime, Service
 from penstock.server.kafka.backend import Backend
 from penstock.sim import SimulatedNode, World
 from penstock.storage.data_directory import DataDirectory
-from penstock.storage.disk import Disk
+from penstock.storage.disk import Disk, FailingDisk, FailureRule
 
 CLIENTS = 3
+FOR_EVER = 1 << 40
 OPTIONS = NodeOptions(
     "data",
     NodeId(1),
@@ -202,6 +207,55 @@ def test_many_restarts_lose_nothing_that_was_acknowledged(seed: int) -> None:
     assert world.failures == []
     node.cut_power()
     assert judge(recovered(seed, node), ledger) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_start_on_a_full_disk_loses_nothing_and_succeeds_once_there_is_room(seed: int) -> None:
+    ledger = Ledger()
+    world, watchers, full = World(seed), list[Watcher](), list[FailureRule]()
+
+    def program(runtime: Runtime, disk: Disk) -> Service:
+        if ledger.incarnations == 0:
+            return NodeUnderTest(runtime, disk, ledger)
+        assert isinstance(disk, FailingDisk)
+        for rule in full:
+            disk.fail(rule)
+        watchers.append(Watcher(runtime, disk, Ledger()))
+        return watchers[-1]
+
+    node = world.add("node", program)
+    node.start()
+    world.run(150 * MILLISECOND)
+    (node.kill if seed % 2 else node.cut_power)()
+    # So many writes still fit; of the next one perhaps the beginning. Segments may be full alone: on a disk
+    # that others write to, small files fit in now and then.
+    for kept_bytes, room, path in (
+        (0, 0, ".log"),
+        (7, 2, ".log"),
+        (0, 0, ""),
+        (7, 1, ""),
+        (0, 2, ""),
+        (0, 5, ""),
+        (7, 13, ""),
+        (0, 30, ""),
+    ):
+        full[:] = [FailureRule("append", errno.ENOSPC, path, room, FOR_EVER, kept_bytes)]
+        node.start()
+        world.run(300 * MILLISECOND, lambda: not node.is_up)
+        if node.is_up:
+            node.heal_disk()
+            world.run(5 * SECOND, lambda: watchers[-1].backend is not None or not node.is_up)
+            assert watchers[-1].backend is not None, "the node did not become ready when there was room"
+            (node.kill if room % 2 else node.cut_power)()
+    full.clear()
+    node.start()
+    world.run(5 * SECOND)
+
+    assert world.failures, "no start found the disk full: with room for everything this proves nothing"
+    assert [one for one in world.failures if not one.startswith("node died of DiskFull: append '")] == []
+    backend = watchers[-1].backend
+    assert backend is not None, "the node did not become ready"
+    assert judge(backend, ledger) == []
 
 
 def test_the_runs_are_worth_looking_at() -> None:

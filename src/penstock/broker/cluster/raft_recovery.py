@@ -5,7 +5,8 @@ it, and voters that a later start names are ignored. A directory that has belong
 has no log any more is refused.
 
 A log that has lost entries which were durable once is cut in front of the damage and is in doubt
-from then on (see `core.raft`); so is a member whose hard state is missing or cannot be read.
+from then on (see `core.raft`); so is a member whose hard state is missing or cannot be read. A full disk
+is no loss: until there is room for what the journal has of the log, the node does not start.
 
 Left out: repairing a log whose snapshots cannot be read, or which is gone: an empty directory is the
 better member then.
@@ -252,6 +253,10 @@ def _open(
     if log.stopped is not None and not log.corruption:
         log.abandon()
         raise CorruptionError(f"the raft log cannot be used: {log.stopped}")
+    if report.disk_full is not None:
+        # The journal has what is missing. To go on without it would be to lose it.
+        log.abandon()
+        raise report.disk_full
     return log, _loss_of(report, has_journal=place.journal is not None)
 
 

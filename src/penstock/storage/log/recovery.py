@@ -479,6 +479,8 @@ class RecoveryReport:
     doubt: str = ""
     # What was taken from the journal.
     restored: RestoredTail | None = None
+    # The disk was full before everything was restored that the journal has; another start goes on with it.
+    disk_full: DiskFull | None = None
 
     @property
     def was_clean(self) -> bool:
@@ -579,8 +581,12 @@ def restore_tail(state: LogState, tail: JournaledTail, report: RecoveryReport) -
     _go_on_behind_damage(state, tail, report)
     if state.stopped is None:
         # On a full disk the log opens all the same, so that room can be made; the next start tries again.
-        with suppress(CorruptionError, DiskFull, OffsetsNotIncreasing):
+        try:
             _restore(state, tail, report)
+        except DiskFull as full:
+            report.disk_full = full
+        except (CorruptionError, OffsetsNotIncreasing):
+            pass
     state.doubt = tail.doubt
     state.lost_end = tail.durable
 
@@ -591,8 +597,10 @@ def _go_on_behind_damage(state: LogState, tail: JournaledTail, report: RecoveryR
     if not damage or not tail.is_known or report.checkpoint_lost:
         return
     if all(part.start < part.end <= state.end for part in damage):
-        with suppress(DiskFull):
+        try:
             _begin_segment(state, state.end)
+        except DiskFull as full:
+            report.disk_full = full
 
 
 def _note_restored(state: LogState, report: RecoveryReport, start: Offset, end: Offset) -> None:
@@ -691,7 +699,8 @@ def _mend(
         return False
     try:
         segment.writer.pwrite(position, bytes(content))
-    except DiskFull:
+    except DiskFull as full:
+        report.disk_full = full
         return False
     segment.size_bytes = max(segment.size_bytes, position + len(content))
     _note_restored(state, report, state.end, end)

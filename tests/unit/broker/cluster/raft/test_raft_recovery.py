@@ -1,3 +1,4 @@
+import errno
 from collections.abc import Callable, Sequence
 from itertools import count
 from uuid import UUID
@@ -30,7 +31,7 @@ from penstock.core.raft import (
 )
 from penstock.storage.commit import GroupCommit, SyncableFile
 from penstock.storage.data_directory import write_record
-from penstock.storage.disk import CrashableDisk
+from penstock.storage.disk import CrashableDisk, DiskFull, FailingDisk, FailureRule
 from penstock.storage.journal import CommitJournal, JournalOptions, JournalPlace
 from penstock.storage.log import PartitionLog
 from penstock.storage.log.files import read_file
@@ -40,6 +41,7 @@ from tests.support.recorded_events import recorded_events
 A, B = member_of(1), member_of(2)
 FACT = ClusterIdSet("AAAAAAAAAAAAAAAAAAAAAQ")
 NOW = Timestamp(0)
+FOR_EVER = 1 << 40
 
 
 class InstantSyncs:
@@ -402,7 +404,7 @@ class SyncsAtOnce:
         done(None)
 
 
-def journaled(disk: CrashableDisk, *, expected: bool = True) -> QuorumStore:
+def journaled(disk: CrashableDisk | FailingDisk, *, expected: bool = True) -> QuorumStore:
     """As a node opens it: the journal first."""
     salts = count(7)
     place = JournalPlace(disk, disk, lambda: next(salts), lambda work, done, _failed: done(work()))
@@ -420,7 +422,7 @@ def with_journaled_entries(disk: CrashableDisk) -> None:
         found.store.sync(lambda error: None)
 
 
-def recover_journaled(disk: CrashableDisk) -> RecoveredQuorum:
+def recover_journaled(disk: CrashableDisk | FailingDisk) -> RecoveredQuorum:
     return recover(journaled(disk), EMPTY_CONFIGURATION, QuorumOptions(), lambda: 0, joined=False)
 
 
@@ -435,14 +437,50 @@ def test_a_tail_that_the_journal_has_is_restored_without_doubt() -> None:
     assert doubt_in(again) is None
 
 
-def test_entries_that_log_and_journal_have_lost_are_reported_until_the_doubt_is_durable() -> None:
+def test_what_the_journal_has_is_not_given_up_because_the_disk_is_full() -> None:
     disk = new_disk()
     with_journaled_entries(disk)
+    disk.cut_short(SEGMENT, disk.size(SEGMENT) * 3 // 5)
+    full = FailingDisk(disk, [FailureRule("append", errno.ENOSPC, ".log", times=FOR_EVER)])
+
+    with pytest.raises(DiskFull):
+        recover_journaled(full)
+    again = recover_journaled(disk.copy())
+
+    assert (again.store.last, doubt_in(again)) == (5, None)
+
+
+def lose_the_fourth_entry_twice(disk: CrashableDisk) -> None:
     disk.cut_short(SEGMENT, disk.size(SEGMENT) * 3 // 5)
     (path,) = [path for path in disk.files() if path.endswith("001.journal")]
     content = read_file(disk, path) or b""
     fourth = content.index(encode_facts(Offset(4), [FACT]))
     disk.flip_bit(path, 8 * fourth)
+
+
+@pytest.mark.parametrize(("room", "path"), [(0, ""), (2, ""), (3, ""), (5, ""), (0, "ballot.new"), (100, "")])
+def test_a_loss_that_is_found_on_a_full_disk_is_found_again_when_there_is_room(room: int, path: str) -> None:
+    disk = new_disk()
+    with_journaled_entries(disk)
+    lose_the_fourth_entry_twice(disk)
+    full = FailingDisk(disk, [FailureRule("append", errno.ENOSPC, path, after=room, times=FOR_EVER)])
+
+    try:
+        recover_journaled(full)
+    except DiskFull:
+        assert room < 100
+    else:
+        # Nobody takes part before the doubt is durable.
+        assert read_hard_state(disk) == HardState(TERM, B, doubt=TERM)
+    again = recover_journaled(disk.copy())
+
+    assert (again.store.last, doubt_in(again)) == (3, TERM)
+
+
+def test_entries_that_log_and_journal_have_lost_are_reported_until_the_doubt_is_durable() -> None:
+    disk = new_disk()
+    with_journaled_entries(disk)
+    lose_the_fourth_entry_twice(disk)
 
     with recorded_events() as seen:
         # Killed before the doubt is durable.
