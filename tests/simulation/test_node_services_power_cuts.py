@@ -21,6 +21,7 @@ from penstock.server.kafka.backend import Backend
 from penstock.sim import SimulatedNode, World
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk, FailingDisk, FailureRule
+from tests.support.recorded_events import recorded_events
 
 CLIENTS = 3
 FOR_EVER = 1 << 40
@@ -240,8 +241,11 @@ def test_a_start_on_a_full_disk_loses_nothing_and_succeeds_once_there_is_room(se
         (0, 30, ""),
     ):
         full[:] = [FailureRule("append", errno.ENOSPC, path, room, FOR_EVER, kept_bytes)]
-        node.start()
-        world.run(300 * MILLISECOND, lambda: not node.is_up)
+        with recorded_events() as seen:
+            node.start()
+            world.run(300 * MILLISECOND, lambda: not node.is_up)
+        # A leader that gave up what did not fit would write over it.
+        assert seen.named("quorum.log_damaged") + seen.named("partition.records_lost") == []
         if node.is_up:
             node.heal_disk()
             world.run(5 * SECOND, lambda: watchers[-1].backend is not None or not node.is_up)

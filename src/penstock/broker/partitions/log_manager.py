@@ -203,7 +203,11 @@ class LogManager:
     def open(
         self, name: TopicPartition, topic_id: TopicId, options: LogOptions, *, is_synced_later: bool = False
     ) -> tuple[PartitionLog, RecoveryReport]:
-        """Open an existing log; see `PartitionLog.open`. Blocks."""
+        """Open an existing log; see `PartitionLog.open`. Blocks.
+
+        Raises DiskFull if there is no room for what the journal has of it: a leader that went on without that
+        would lose it.
+        """
         journal = self._store.journal
         log, report = PartitionLog.open(
             self._store.disk,
@@ -216,6 +220,9 @@ class LogManager:
             journal=None if journal is None else journal.of(topic_id, name.partition),
             is_synced_later=is_synced_later,
         )
+        if report.disk_full is not None:
+            log.abandon()
+            raise report.disk_full
         _report(name, report)
         log.set_file_remover(self._remover.remove)
         return log, report
