@@ -580,7 +580,7 @@ def restore_tail(state: LogState, tail: JournaledTail, report: RecoveryReport) -
     """Continue the log with what the journal has behind its end."""
     _go_on_behind_damage(state, tail, report)
     if state.stopped is None:
-        # On a full disk the log opens all the same, so that room can be made; the next start tries again.
+        # On a full disk the log opens all the same, and says so: whoever opened it must not go on with it.
         try:
             _restore(state, tail, report)
         except DiskFull as full:
