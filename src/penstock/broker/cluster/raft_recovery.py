@@ -253,10 +253,6 @@ def _open(
     if log.stopped is not None and not log.corruption:
         log.abandon()
         raise CorruptionError(f"the raft log cannot be used: {log.stopped}")
-    if report.disk_full is not None:
-        # The journal has what is missing. To go on without it would be to lose it.
-        log.abandon()
-        raise report.disk_full
     return log, _loss_of(report, has_journal=place.journal is not None)
 
 

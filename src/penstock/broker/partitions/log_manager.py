@@ -220,19 +220,18 @@ class LogManager:
             journal=None if journal is None else journal.of(topic_id, name.partition),
             is_synced_later=is_synced_later,
         )
-        if report.disk_full is not None:
-            log.abandon()
-            raise report.disk_full
         _report(name, report)
         log.set_file_remover(self._remover.remove)
         return log, report
 
     def settle(self, name: TopicPartition, topic_id: TopicId) -> None:
         """Bring a log that is not to be opened up to date, so that the journal need not keep it. Blocks."""
-        log, _ = self.open(name, topic_id, LogOptions(retention_ms=-1, may_have_gaps=True))
-        log.close()
-        if self._store.journal is not None:
-            self._store.journal.closed(topic_id, name.partition)
+        try:
+            log, _ = self.open(name, topic_id, LogOptions(retention_ms=-1, may_have_gaps=True))
+            log.close()
+        finally:
+            if self._store.journal is not None:
+                self._store.journal.closed(topic_id, name.partition)
 
     def durable_end(self, key: ReplicaKey) -> Offset:
         """Up to where a log that is missing was durable, as far as the journal knows."""

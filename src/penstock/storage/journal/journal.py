@@ -135,6 +135,7 @@ class LogJournal:
     """
 
     __slots__ = (
+        "awaits_room",
         "batches",
         "end",
         "epochs",
@@ -162,6 +163,8 @@ class LogJournal:
         self.reach = Offset(0)
         # Where the log ended before it lost something.
         self.lost_end = Offset(0)
+        # Whether it could not be opened only because the disk is full.
+        self.awaits_room = False
         # Syncs the log's own file, then calls back; returns whether it can.
         self.sync_file: Callable[[Callable[[StorageError | None], None]], bool] | None = None
         # Returns the latest leader epoch of the log.
@@ -598,7 +601,7 @@ class CommitJournal:
         if stored != NO_POSITION:
             self._stored[key] = stored.sequence
         # A log that was opened without a checkpoint has one now.
-        self._scan.forget(key)
+        self._scan.forget(key, position.sequence)
         if self._full:
             self._release(key, position.sequence)
 
@@ -695,6 +698,11 @@ class CommitJournal:
         log = self._logs.get(key)
         return None if log is None or log.sync_file is None else log
 
+    def _may_give_up(self, key: LogKey) -> bool:
+        """Whether a log that is not open will not be soon either."""
+        log = self._logs.get(key)
+        return self._are_logs_open and not (log is not None and log.awaits_room)
+
     def _front(self) -> JournalFile:
         """The oldest file that has a name."""
         return (self._free or self._full or [self._active])[0]
@@ -705,14 +713,14 @@ class CommitJournal:
         When a log's own file is synced, its durable end is written again, and what older files hold
         is not needed. So is that of a log that cannot be synced, because it has stopped, cannot be
         opened or has lost something: it must not keep the file for ever, and its end stays known. A log
-        that is only opened later needs what the file holds.
+        that is only opened later, or once there is room, needs what the file holds.
         """
         if not self.is_crowded:
             return
         asked = 0
         for key in list(self._full[0].needed_by):
             log = self._open_log(key)
-            if key in self._asked or (log is None and not self._are_logs_open):
+            if key in self._asked or (log is None and not self._may_give_up(key)):
                 continue
             self._asked[key] = None
             if log is None:

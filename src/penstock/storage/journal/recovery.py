@@ -216,9 +216,11 @@ class JournalScan:
         """Every log that the journal names."""
         return tuple(self._logs)
 
-    def forget(self, key: LogKey) -> None:
-        """The log was recovered, or is gone."""
-        self._logs.pop(key, None)
+    def forget(self, key: LogKey, until: int | None = None) -> None:
+        """The log was recovered, or is gone; or only if no frame behind `until` names it."""
+        known = self._logs.get(key)
+        if known and (until is None or known[-1].sequence <= until):
+            del self._logs[key]
 
     def give_up(self, key: LogKey) -> None:
         """The files with the log's batches are used again: only its durable end stays known."""

@@ -479,8 +479,6 @@ class RecoveryReport:
     doubt: str = ""
     # What was taken from the journal.
     restored: RestoredTail | None = None
-    # The disk was full before everything was restored that the journal has; another start goes on with it.
-    disk_full: DiskFull | None = None
 
     @property
     def was_clean(self) -> bool:
@@ -577,18 +575,17 @@ def _add_hole(state: LogState, end: Offset, reason: str) -> None:
 
 
 def restore_tail(state: LogState, tail: JournaledTail, report: RecoveryReport) -> None:
-    """Continue the log with what the journal has behind its end."""
+    """Continue the log with what the journal has behind its end.
+
+    Raises DiskFull if there is no room for it: to go on without it would be to lose it.
+    """
+    # First: a gap between offsets takes a checkpoint, which does not cover what is still to be restored.
+    state.lost_end = tail.durable
     _go_on_behind_damage(state, tail, report)
     if state.stopped is None:
-        # On a full disk the log opens all the same, and says so: whoever opened it must not go on with it.
-        try:
+        with suppress(CorruptionError, OffsetsNotIncreasing):
             _restore(state, tail, report)
-        except DiskFull as full:
-            report.disk_full = full
-        except (CorruptionError, OffsetsNotIncreasing):
-            pass
     state.doubt = tail.doubt
-    state.lost_end = tail.durable
 
 
 def _go_on_behind_damage(state: LogState, tail: JournaledTail, report: RecoveryReport) -> None:
@@ -597,10 +594,7 @@ def _go_on_behind_damage(state: LogState, tail: JournaledTail, report: RecoveryR
     if not damage or not tail.is_known or report.checkpoint_lost:
         return
     if all(part.start < part.end <= state.end for part in damage):
-        try:
-            _begin_segment(state, state.end)
-        except DiskFull as full:
-            report.disk_full = full
+        _begin_segment(state, state.end)
 
 
 def _note_restored(state: LogState, report: RecoveryReport, start: Offset, end: Offset) -> None:
@@ -697,11 +691,7 @@ def _mend(
             break
     if not content:
         return False
-    try:
-        segment.writer.pwrite(position, bytes(content))
-    except DiskFull as full:
-        report.disk_full = full
-        return False
+    segment.writer.pwrite(position, bytes(content))
     segment.size_bytes = max(segment.size_bytes, position + len(content))
     _note_restored(state, report, state.end, end)
     return True
@@ -999,9 +989,11 @@ def open_log(
     state = build_state(disk, directory, options, checkpoint, services)
     try:
         _recover(state, bases, report, noted, found, is_synced_later=is_synced_later)
-    except BaseException:
+    except BaseException as failed:
         # It may be tried again and again.
         state.segments.abandon()
+        if services.journal is not None:
+            services.journal.awaits_room = isinstance(failed, DiskFull)
         raise
     return state, report
 
