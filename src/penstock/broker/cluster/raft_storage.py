@@ -346,7 +346,8 @@ def adopt_doubt_file(disk: Disk, hard_state: HardState) -> HardState:
         doubt = hard_state.term
     if doubt is None:
         return hard_state
-    adopted = hard_state._replace(doubt=doubt)
+    # This start may have found a later one.
+    adopted = hard_state._replace(doubt=max(doubt, hard_state.doubt or doubt))
     write_hard_state(disk, adopted)
     disk.remove(f"{DIRECTORY}/{_DOUBT}")
     disk.sync_directory(DIRECTORY)

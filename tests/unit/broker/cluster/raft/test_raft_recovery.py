@@ -381,6 +381,16 @@ def test_a_doubt_that_an_earlier_version_stored_is_kept(flipped: bool) -> None:
     assert doubt_in(open_again(disk)) == (TERM if flipped else 1)
 
 
+def test_a_doubt_of_an_earlier_version_does_not_replace_a_later_one() -> None:
+    disk = new_disk()
+    with_entries(disk)
+    write_record(disk, "meta/raft", "doubt", "1")
+    disk.flip_bit(SEGMENT, 8 * (disk.size(SEGMENT) * 3 // 5 + 40))
+
+    assert doubt_in(open_again(disk)) == TERM
+    assert doubt_in(open_again(disk)) == TERM
+
+
 def test_an_operator_ends_one_doubt_and_not_the_next() -> None:
     disk = new_disk()
     with_entries(disk)
