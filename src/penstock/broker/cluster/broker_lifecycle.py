@@ -689,6 +689,9 @@ class BrokerRegistrar:
 
     def _on_error(self, error: ApiError) -> None:
         now = self._runtime.clock.now()
+        if error.kind is not ErrorKind.DUPLICATE_BROKER:
+            # The same controller may be elected again, and begins another session then.
+            self._rival = None
         # Other errors pass: there is no controller, its disk is full, or its metadata is newer than ours.
         if error.kind in FOR_GOOD or (error.kind is ErrorKind.DUPLICATE_BROKER and self._is_rival_alive()):
             raise RegistrationRejected(

@@ -83,3 +83,16 @@ def test_time_without_a_controller_is_not_counted() -> None:
     bench.timers.pass_ms(1_000)
 
     assert bench.epochs == [7]
+
+
+def test_a_controller_that_is_elected_again_gives_the_other_one_a_new_session() -> None:
+    bench = Bench()
+    bench.controller.answer = ApiError(ErrorKind.NOT_CONTROLLER)
+    bench.timers.pass_ms(6_000)
+
+    bench.controller.answer = RIVAL
+    bench.timers.pass_ms(4_000)
+    bench.controller.answer = RegisteredBroker(BrokerEpoch(7))
+    bench.timers.pass_ms(1_000)
+
+    assert bench.epochs == [7]
