@@ -51,6 +51,9 @@ from penstock.core.groups.outcome import GroupOptions, GroupOutcome
 from penstock.core.groups.partition_sets import PartitionSet, difference, partition_set, rows
 from penstock.core.model import ErrorKind, TopicId
 
+# What a protocol takes in a record besides its name and metadata.
+_PROTOCOL_BYTES = 10
+
 
 def partitions_by_id(named: NamedPartitions, topics: ClusterTopics) -> PartitionSet:
     """The partitions of topics that exist."""
@@ -183,7 +186,8 @@ def _why_not_join(
 
 def fits_record(protocols: Sequence[MemberProtocol], options: GroupOptions) -> bool:
     """Whether a classic member can be stored: with all its protocols, and the topics of one once more."""
-    return 2 * sum([len(protocol.metadata) for protocol in protocols]) <= options.record_bytes_max
+    sizes = [_PROTOCOL_BYTES + len(name.encode()) + 2 * len(metadata) for name, metadata in protocols]
+    return sum(sizes) <= options.record_bytes_max
 
 
 def _have_one_in_common(group: ConsumerGroup, command: JoinGroup) -> bool:
