@@ -283,8 +283,9 @@ def _leave_one(group: ConsumerGroup, leaving: LeavingMember, outcome: GroupOutco
     if member_id == UNKNOWN_MEMBER_ID and instance_id is not None:
         # An operator removes a static member, whoever holds the instance id now.
         member_id = group.instances.get(instance_id, UNKNOWN_MEMBER_ID)
-    elif instance_id is not None and group.instances.get(instance_id, member_id) != member_id:
-        return left._replace(kind=ErrorKind.FENCED_INSTANCE)
+    elif instance_id is not None and (holder := group.instances.get(instance_id)) != member_id:
+        kind = ErrorKind.UNKNOWN_MEMBER if holder is None else ErrorKind.FENCED_INSTANCE
+        return left._replace(kind=kind)
     if member_id not in group.members:
         return left._replace(kind=ErrorKind.UNKNOWN_MEMBER)
     remove_member(group, member_id, outcome, f"left: {reason or 'no reason given'}")

@@ -319,6 +319,18 @@ def test_classic_members_leave_and_commit_by_their_generation() -> None:
     assert len(new.partitions) == 4
 
 
+def test_a_classic_member_that_leaves_under_an_instance_id_that_nobody_has_is_not_removed() -> None:
+    driver = ConsumerDriver(options(MigrationPolicy.UPGRADE))
+    classic, new = classic_group(driver), driver.member("new")
+    settle(driver, classic, new)
+
+    left = driver.leave(LeavingMember(classic.member_id, "nobody"))
+
+    assert isinstance(left, LeaveGroupResult)
+    assert [member.kind for member in left.members] == [ErrorKind.UNKNOWN_MEMBER]
+    assert classic.heartbeat() is None
+
+
 @pytest.mark.parametrize(
     ("fields", "kind"),
     [
