@@ -1,6 +1,6 @@
 """OffsetFetch: how far groups have read; -1 where a group has committed nothing, known or not."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -9,6 +9,7 @@ from penstock.core.model import ApiError, PartitionIndex, TopicId, TopicName, To
 from penstock.core.protocol import ZERO_UUID, ErrorCode
 from penstock.core.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponseGroupPartition,
@@ -66,31 +67,44 @@ def offset_fetch(request: OffsetFetchRequest, call: Request) -> None:
         topics = (
             None
             if asked is None
-            else [_wanted(call, topic.name, ZERO_UUID, topic.partition_indexes) for topic in asked]
+            else _wanted(call, ((topic.name, ZERO_UUID, topic.partition_indexes) for topic in asked))
         )
         reader = OffsetReader(request.group_id)
         _fetch(call, reader, topics, stable, lambda found: _answer_one(call, topics, found))
         return
-    # Each once, however often it is asked for: a short request must not have an endless response.
-    groups = {(group.group_id, group.topics): group for group in request.groups}.values()
+    # Each once, however often it is named: a short request must not have an endless response.
+    groups: dict[str, list[OffsetFetchRequestGroup]] = {}
+    for group in request.groups:
+        groups.setdefault(group.group_id, []).append(group)
     rows: ResponseRows[OffsetFetchResponseGroup] = ResponseRows(
         len(groups),
         lambda found: call.reply(
             OffsetFetchResponse(throttle_time_ms=call.charge_time(), groups=found),
         ),
     )
-    for index, group in enumerate(groups):
+    for index, (group_id, named) in enumerate(groups.items()):
         topics = (
             None
-            if group.topics is None
-            else [_wanted(call, t.name, t.topic_id, t.partition_indexes) for t in group.topics]
+            if any(group.topics is None for group in named)
+            else _wanted(
+                call,
+                ((t.name, t.topic_id, t.partition_indexes) for group in named for t in group.topics or ()),
+            )
         )
-        reader = OffsetReader(group.group_id, group.member_id, group.member_epoch)
-        _fetch(call, reader, topics, stable, _row_of(rows, index, group.group_id))
+        reader = OffsetReader(group_id, named[-1].member_id, named[-1].member_epoch)
+        _fetch(call, reader, topics, stable, _row_of(rows, index, group_id))
     rows.end()
 
 
-def _wanted(call: Request, name: str, topic_id: UUID, partitions: Sequence[int]) -> RequestedTopic:
+def _wanted(call: Request, named: Iterable[tuple[str, UUID, Sequence[int]]]) -> list[RequestedTopic]:
+    """Each topic and each partition once, however often it is named."""
+    wanted: dict[tuple[str, UUID], dict[int, None]] = {}
+    for name, topic_id, partitions in named:
+        wanted.setdefault((name, topic_id), {}).update(dict.fromkeys(partitions))
+    return [_wanted_topic(call, *topic, tuple(indexes)) for topic, indexes in wanted.items()]
+
+
+def _wanted_topic(call: Request, name: str, topic_id: UUID, partitions: Sequence[int]) -> RequestedTopic:
     if call.version >= TOPIC_IDS_SINCE:
         known = call.backend.controller.image.topic_name(TopicId(topic_id))
         if known is None:

@@ -27,8 +27,11 @@ from penstock.core.protocol.messages.describe_transactions import (
 from penstock.core.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
+from tests.unit.server.kafka.handlers.test_coordinators import place_offsets_topic
 
 if TYPE_CHECKING:
     from tests.unit.server.kafka.handlers.conftest import Stage
@@ -78,3 +81,32 @@ def test_a_repeated_partition_has_one_row(stage: "Stage") -> None:
 
     (topic,) = answer.topics
     assert [row.partition_index for row in topic.partitions] == [0, 1]
+
+
+def test_a_repeated_partition_of_a_group_has_one_row(stage: "Stage") -> None:
+    once, twice = (
+        OffsetFetchRequestGroupTopic(name="t", partition_indexes=indexes) for indexes in ((0,), (0, 1, 0))
+    )
+    others = OffsetFetchRequestGroupTopic(name="u", partition_indexes=(0,))
+    groups = tuple(
+        OffsetFetchRequestGroup(group_id="g", topics=topics)
+        for topics in ((once,), (twice, twice), (others,))
+    )
+
+    place_offsets_topic(stage, 1)
+    answer = stage.ask(OffsetFetchRequest(groups=groups), OffsetFetchResponse, 9)
+
+    (group,) = answer.groups
+    rows = {topic.name: [row.partition_index for row in topic.partitions] for topic in group.topics}
+    assert rows == {"t": [0, 1], "u": [0]}
+    assert len(group.topics) == 2
+
+
+def test_a_repeated_partition_of_the_only_group_has_one_row(stage: "Stage") -> None:
+    topic = OffsetFetchRequestTopic(name="t", partition_indexes=(0, 1, 0))
+
+    place_offsets_topic(stage, 1)
+    answer = stage.ask(OffsetFetchRequest(group_id="g", topics=(topic, topic)), OffsetFetchResponse, 7)
+
+    (topic_row,) = answer.topics
+    assert [row.partition_index for row in topic_row.partitions] == [0, 1]
