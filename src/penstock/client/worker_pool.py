@@ -227,7 +227,8 @@ class WorkerPool:
         self._finish_running(partitions)
         with self._changed:
             unfinished = self._work.unfinished()
-        self.discard(partitions)
+            # Not `discard`: the partitions are still ours, and those that are paused are to be resumed.
+            self._work.discard(partitions)
         for partition, offset in unfinished.items():
             self.consumer.seek(partition, offset)
 
