@@ -35,14 +35,15 @@ def test_what_clients_count_is_scraped_until_they_are_closed(bootstrap: str, top
         consumer.assign({TopicPartition(topic, 0): 0})
         consumer.poll_batch(5, SECONDS)
         received = "penstock_client_records_received_total"
-        # Reports come with the next polls.
-        for _ in range(100):
+        sent = "penstock_client_records_sent_total"
+        # Reports come with the next polls, those of the producer by a thread of its own.
+        for _ in range(300):
             consumer.poll(0.1)
-            if 5 in sample(registry, received, topic=topic):
+            if 5 in sample(registry, received, topic=topic) and 5 in sample(registry, sent, topic=topic):
                 break
 
         assert 5 in sample(registry, received, topic=topic)
-        assert 5 in sample(registry, "penstock_client_records_sent_total", topic=topic)
+        assert 5 in sample(registry, sent, topic=topic)
         assert all(
             count > 0 for count in sample(registry, "penstock_client_requests_total", broker=bootstrap)
         )
