@@ -8,6 +8,7 @@ Everything below the start of a range was durable when it was written, and so wa
 `durable`: what is missing there is lost, and what is behind it is good.
 """
 
+import errno as errnos
 import operator
 import struct
 from bisect import bisect_right
@@ -27,6 +28,7 @@ from penstock.core.records import (
     read_header,
 )
 from penstock.core.records.batch import BASE_OFFSET_MAX
+from penstock.storage.disk import DiskFailed
 from penstock.storage.journal import NOTHING_JOURNALED, JournaledLog, LogJournal
 from penstock.storage.log.segment import MAGIC, SCAN_BYTES, PositionalReader
 
@@ -128,7 +130,10 @@ class JournaledTail:
             start = Offset(run[-1].header.next_offset)
 
     def batches_from(self, offset: Offset) -> Iterator[JournaledBatch]:
-        """The batches from `offset` on, for as far as they follow one another. Blocks."""
+        """The batches from `offset` on, for as far as they follow one another. Blocks.
+
+        Raises DiskFailed if the journal may be readable later, as when there are too many open files.
+        """
         journal = self._journal
         for found in self._ranges[bisect_right(self._ends, offset) :]:
             if found.start > offset or journal is None:
@@ -136,7 +141,11 @@ class JournaledTail:
             try:
                 content = journal.read(found)
                 headers = check_batches(content, compacted=True)
-            except (CorruptionError, StorageError):
+            except CorruptionError:
+                return
+            except DiskFailed as failed:
+                if failed.errno not in (errnos.EIO, errnos.ENOENT):
+                    raise
                 return
             position = 0
             for header in headers:

@@ -1,4 +1,4 @@
-"""A start that finds no room for what the journal has of a log: nothing of it is given up."""
+"""A start that cannot restore what the journal has of a log, for lack of room, say: nothing is given up."""
 
 import errno
 from dataclasses import replace
@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.model import Timestamp
 from penstock.core.records import Record, check_batches, write_batch
-from penstock.storage.disk import DiskFull, FailureRule
+from penstock.storage.disk import DiskFailed, DiskFull, FailureRule
 from tests.unit.storage.journal.conftest import JournalBench, Nothing
 
 FOR_EVER = 1 << 40
@@ -103,6 +103,22 @@ def test_the_journal_keeps_it_until_there_is_room() -> None:
         bench.do_work()
     bench.logs.clear()
     bench.reports.clear()
+    bench.open_log(0)
+
+    assert bench.content() == content
+    assert (bench.reports[0].lost, bench.reports[0].corruption) == (None, ())
+
+
+def test_a_journal_that_cannot_be_opened_for_now_is_not_taken_for_a_damaged_one() -> None:
+    bench = JournalBench(logs=1)
+    content = written(bench)
+    bench.crashable = bench.crashable.crash(Nothing())
+    bench.logs, bench.reports = [], []
+    bench._begin()
+    bench.disk.fail(FailureRule("open", errno.EMFILE, ".journal", times=FOR_EVER))
+    with pytest.raises(DiskFailed):
+        bench.open_log(0)
+    bench.disk.heal()
     bench.open_log(0)
 
     assert bench.content() == content
