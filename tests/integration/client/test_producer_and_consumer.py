@@ -235,6 +235,10 @@ def test_a_failure_that_nobody_has_taken_is_raised_at_the_end(bootstrap: str, to
 def test_a_deadline_ends_a_flush_and_says_what_is_wrong(topic: str) -> None:
     producer = Producer(bootstrap_servers=NOBODY)
     producer.send(topic, "x")
+    while "refused" not in producer.last_error:
+        # What is wrong is known once librdkafka has tried to connect.
+        with suppress(DeadlineExceeded):
+            producer.flush(0.1)
 
     with pytest.raises(DeadlineExceeded, match=r"1 records were not stored within 0\.5 s: .*refused"):
         producer.close(0.5)
