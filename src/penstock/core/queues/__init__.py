@@ -19,6 +19,8 @@ moves to the dead-letter topic: `DeadLettersDue` says that there is one, `FindDe
 Memory: at most `window_max` records that are ready, leased or moving, and `delayed_max` that are delayed. The
 backlog is the log's. docs/adr/0016-queue-view.md says why a record has one lease at a time, whoever fails.
 
+No server uses it yet: nobody can ask a broker for a queue.
+
 Left out: the redrive of dead letters, which is a transaction of the host and a new record for the queue.
 """
 
