@@ -1,6 +1,8 @@
 """DescribeConfigs: the settings of topics, brokers, groups and client metrics."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from penstock.core.metadata import ConfigResource, ConfigResourceType, problem_with_name
 from penstock.core.metadata.configs import ConfigSource, DescribedConfig
@@ -27,9 +29,22 @@ NAMED_KINDS = (ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS)
 
 @routes.handles(DescribeConfigsRequest)
 def describe_configs(request: DescribeConfigsRequest, call: Request) -> None:
-    # Each once, however often it is named: a short request must not have an endless response.
-    results = tuple(_result(call, request, wanted) for wanted in dict.fromkeys(request.resources))
+    results = tuple(_result(call, request, wanted) for wanted in _distinct(request.resources))
     call.reply(DescribeConfigsResponse(throttle_time_ms=call.charge_time(), results=results))
+
+
+def _distinct(
+    resources: Sequence[DescribeConfigsRequestResource],
+) -> Iterator[DescribeConfigsRequestResource]:
+    """Each once, however often it is named: a short request must not have an endless response."""
+    keys: dict[tuple[int, str], list[tuple[str, ...]]] = {}
+    for wanted in resources:
+        # Some clients send an empty list for "every key".
+        named = wanted.configuration_keys or ()
+        keys.setdefault((wanted.resource_type, wanted.resource_name), []).append(named)
+    for (kind, name), lists in keys.items():
+        every = None if not all(lists) else tuple(chain.from_iterable(lists))
+        yield DescribeConfigsRequestResource(resource_type=kind, resource_name=name, configuration_keys=every)
 
 
 def _result(
@@ -58,8 +73,7 @@ def _find(
     complaint = problem_with_name(resource.name) if resource.kind is ConfigResourceType.TOPIC else None
     if complaint is not None:
         return error_outcome(ApiError(ErrorKind.INVALID_TOPIC_NAME, complaint))
-    # Some clients send an empty list for "every key".
-    configs = call.backend.configs.describe(resource, wanted.configuration_keys or None)
+    configs = call.backend.configs.describe(resource, wanted.configuration_keys)
     if isinstance(configs, ApiError):
         return error_outcome(configs)
     return _set_for_all_brokers(configs) if resource == ALL_BROKERS else configs

@@ -110,3 +110,22 @@ def test_a_repeated_partition_of_the_only_group_has_one_row(stage: "Stage") -> N
 
     (topic_row,) = answer.topics
     assert [row.partition_index for row in topic_row.partitions] == [0, 1]
+
+
+@pytest.mark.parametrize("more", [None, ()], ids=["no list", "an empty list"])
+def test_a_resource_whose_keys_are_asked_for_in_parts_has_one_row(
+    stage: "Stage", more: tuple[str, ...] | None
+) -> None:
+    def ask(*keys: tuple[str, ...] | None) -> list[list[str]]:
+        resources = tuple(
+            DescribeConfigsRequestResource(resource_type=4, resource_name="1", configuration_keys=each)
+            for each in keys
+        )
+        answer = stage.ask(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse, 4)
+        return [[config.name for config in row.configs] for row in answer.results]
+
+    named = ["message.max.bytes", "num.partitions"]
+    parts = tuple((name, f"x{number}") for number, name in enumerate(named))
+
+    assert ask(*parts) == [named]
+    assert ask(*parts, more) == ask(None)
