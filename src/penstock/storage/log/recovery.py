@@ -1287,14 +1287,18 @@ def _add_checkpointed(state: LogState, bases: Sequence[Offset], report: Recovery
             state.note_unsure(segment.base_offset)
         _note_short(state, segment, checkpoint.position, checkpoint.recovery_point)
         return
+    rebuilt = report.indexes_rebuilt
     tables = _load_tables(state, segment, report)
-    segment.index = ActiveIndex.restore(
+    segment.index = index = ActiveIndex.restore(
         segment.base_offset,
         state.options,
         tables,
         (checkpoint.recovery_point, checkpoint.position),
         checkpoint.max_timestamp,
     )
+    if report.indexes_rebuilt > rebuilt:
+        # What the files have is unknown, or not there: the next checkpoint writes them anew.
+        index.flushed_rows = [0, 0, 0]
 
 
 def _load_tables(

@@ -255,6 +255,24 @@ def test_an_index_that_is_missing_or_damaged_is_rebuilt(bench: Bench, suffix: st
     assert bench.files("." + suffix) != []
 
 
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+@pytest.mark.parametrize("remove", [True, False])
+def test_the_growing_index_that_was_rebuilt_is_there_at_the_next_start(
+    bench: Bench, suffix: str, *, remove: bool
+) -> None:
+    bench.fill(8)
+    bench.reopen()
+    growing = bench.files("." + suffix)[-1]
+    if remove:
+        bench.disk.remove(f"{bench.log.directory}/{growing}")
+    else:
+        bench.flip(growing, 2)
+
+    assert bench.reopen(clean=False).indexes_rebuilt == 1
+
+    assert bench.reopen().was_clean
+
+
 @pytest.mark.parametrize("name", ["checkpoint", "leader-epochs"])
 def test_a_small_file_that_is_damaged_costs_a_longer_start_and_nothing_else(bench: Bench, name: str) -> None:
     for epoch in range(4):
