@@ -249,6 +249,10 @@ class LogJournal:
         """What the journal found at its start about this log, behind its checkpoint."""
         return self.journal.recover(self.key, checkpoint)
 
+    def has_outdated(self, checkpoint: JournalPosition, end: Offset) -> bool:
+        """Whether the journal has batches behind `end` that were cut off before the checkpoint."""
+        return self.journal.has_outdated(self.key, checkpoint, end)
+
     def restored(self, records: int) -> None:
         """So many offsets were taken from the journal."""
         self.journal.metrics.restored_records.count += records
@@ -342,6 +346,8 @@ class CommitJournal:
         self._state = state
         self._scan = scan
         self.journal_id = state.journal_id
+        # That of the journal whose files these were until its state was lost, if it is known.
+        self._former_id = 0
         # The sequence of the last frame that was begun.
         self.sequence = state.run << COUNT_BITS
         self.failure: StorageError | None = None
@@ -395,14 +401,18 @@ class CommitJournal:
         disk.sync_directory("meta")
         scan = JournalScan()
         former, found = _read_state(disk, scan, expected=expected), _numbers(disk)
+        is_other = former is not None and noted is not None and former.journal_id != noted.journal_id
         if former is not None and noted is not None and not _knows(former, noted):
             # Another id keeps the logs in doubt until each has a new checkpoint, whenever this start ends.
             former = None
             scan.miss("the journal is an older copy, or another node's: it does not know of the last run")
         # Without the state nobody knows how many files there were.
         is_lost = scan.missed
+        former_id = 0
         if former is None:
-            # Checkpoints name another journal, so that their positions say nothing about this one.
+            if noted is not None and not is_other:
+                former_id = noted.journal_id
+            # Checkpoints name another journal, so that every log is in doubt.
             journal_id = salts() << 32 | salts() | 1
             former = JournalState(journal_id, 0, min(found, default=1), max(found, default=0), not found)
         number = max([former.first, former.oldest - 1, *found]) + 1
@@ -412,11 +422,13 @@ class CommitJournal:
             _read_files(disk, former, scan)
         if is_lost:
             scan.miss(is_lost)
-        run = max(former.run, scan.last >> COUNT_BITS) + 1
+        # Positions in the former journal are before all in this one.
+        run = max(former.run, 0 if noted is None else noted.run, scan.last >> COUNT_BITS) + 1
         scan.finish((run << COUNT_BITS) + 1)
         state = former._replace(run=run, first=number, closed=False)
         journal = cls(place, options or JournalOptions(), state, scan)
         journal._stored = _read_checkpoints(disk, state.journal_id)
+        journal._former_id = former_id
         journal._begin(number)
         for damage in scan.damage:
             events.error("journal.damaged", start=damage.start, end=damage.end, reason=damage.reason)
@@ -745,7 +757,13 @@ class CommitJournal:
         after = checkpoint.sequence if checkpoint.journal_id == self.journal_id else 0
         if after > self._stored.get(key, 0):
             self._stored[key] = after
+        if checkpoint.journal_id == self._former_id:
+            after = checkpoint.sequence
         return self._scan.recover(key, after)
+
+    def has_outdated(self, key: LogKey, checkpoint: JournalPosition, end: Offset) -> bool:
+        """Whether frames that a checkpoint covers have more of its log than `end`: it was cut since."""
+        return self._scan.has_outdated(key, checkpoint.sequence, end)
 
     def is_old_copy(self, key: LogKey, checkpoint: JournalPosition) -> bool:
         """Whether the log has had a later checkpoint than the one it was found with."""

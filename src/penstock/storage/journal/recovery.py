@@ -259,6 +259,10 @@ class JournalScan:
             durable = end
         return JournaledLog(ranges, durable, self._unknown_after(last), marked)
 
+    def has_outdated(self, key: LogKey, until: int, end: int) -> bool:
+        """Whether a frame up to the sequence `until` has batches of the log behind `end`."""
+        return any(found.sequence <= until and found.end > end for found in self._logs.get(key, ()))
+
     def _unknown_after(self, sequence: int) -> str:
         """Why frames behind this one cannot be read, if there are any."""
         unknown = [damage.reason for damage in self.damage if damage.end > sequence + 1]

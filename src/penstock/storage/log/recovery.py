@@ -1062,6 +1062,15 @@ def _names_other_journal(state: LogState) -> bool:
     )
 
 
+def _was_cut(state: LogState) -> bool:
+    """Whether another journal has what was cut off before the checkpoint.
+
+    Only the start that lost the state of that journal can tell it from what is newer.
+    """
+    checkpoint, journal = state.checkpoint, state.journal
+    return journal is not None and journal.has_outdated(checkpoint.journal, checkpoint.recovery_point)
+
+
 def _restore_loss(state: LogState, report: RecoveryReport, noted: NotedLoss) -> None:
     """Add what a former start or scrub has noted to what was found, unless that is good again."""
     state.noted = noted
@@ -1137,7 +1146,7 @@ def _is_only_longer(state: LogState, following: Sequence[Offset], report: Recove
     node has lost its journal puts all of its logs in doubt at once.
     """
     as_it_was = not (following or report.indexes_rebuilt or report.epochs_rebuilt or report.checkpoint_lost)
-    is_doubt_lasting = not report.doubt or _names_other_journal(state)
+    is_doubt_lasting = not report.doubt or (_names_other_journal(state) and not _was_cut(state))
     whole = is_doubt_lasting and not (report.cut or report.restored or report.lost or state.damage)
     return as_it_was and whole and state.stopped is None and state.end > state.checkpoint.recovery_point
 

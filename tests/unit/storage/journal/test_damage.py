@@ -2,9 +2,10 @@
 
 import pytest
 
+from penstock.core.model import Offset
 from penstock.storage.disk import CrashableDisk
 from penstock.storage.journal import JournalOptions
-from penstock.storage.log import DamagedRange
+from penstock.storage.log import DamagedRange, LogOptions
 from tests.unit.storage.journal.conftest import JournalBench
 
 SEGMENT = "logs/orders/0/00000000000000000000.log"
@@ -514,3 +515,30 @@ def test_what_the_journal_knows_of_checkpoints_puts_no_whole_log_in_doubt(harm: 
 
         assert not bench.journal.damage
         assert [report.doubt for report in bench.reports] == ["", ""]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_was_cut_does_not_come_back_from_a_journal_that_lost_its_state(*, again: bool) -> None:
+    bench = JournalBench(logs=1, options=LogOptions(segment_bytes=1 << 20, index_interval_bytes=150))
+    bench.write(size=30)
+    bench.write(size=40)
+    # Another leader has something else there, too large for the journal.
+    bench.logs[0].truncate_to(Offset(1))
+    bench.append(size=950, epoch=1)
+    bench.commit_all()
+    bench.append(size=50, epoch=1)
+    bench.commit_all()
+    content, noted = bench.content(), bench.journal.run
+    bench.crashable = bench.crashable.copy()
+    bench.crashable.flip_bit("meta/journal/state", 80)
+
+    bench.open(noted=noted)
+    if again:
+        # Before any checkpoint that the log would have had in time.
+        noted = bench.journal.run
+        bench.crashable = bench.crashable.copy()
+        bench.open(noted=noted)
+
+    assert bench.content() == content
+    assert bench.ends() == [3]
+    assert bench.reports[0].restored is None
