@@ -17,6 +17,8 @@ KEPT = [
     (800349, None, "aborts in a lost segment were forgotten when its records were back"),
     (4, None, "a node on a new disk ended because two leaders, one after the other, refused it"),
     (800643, None, "a voter in doubt was sure again once its disk had lost the doubt, too"),
+    (930063, None, "a journal without its state brought back a record that had been cut off"),
+    (70016, None, "a node on a new disk gave up while controllers changed"),
 ]
 
 
