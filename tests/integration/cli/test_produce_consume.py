@@ -312,7 +312,8 @@ def test_a_follower_prints_what_comes_until_it_is_interrupted(
         out, errors = following.communicate(timeout=60)
 
     assert (following.returncode, out, errors) == (130, "", "penstock: interrupted\n")
-    assert run("consume", topic, "--group", topic).stdout == ""
+    # The interrupt may come after a line is printed and before it counts: then that line comes again.
+    assert run("consume", topic, "--group", topic).stdout in ("", "after\n")
 
 
 def test_a_reader_that_leaves_early_is_not_worth_a_word(
