@@ -27,6 +27,7 @@ The first batch of a transaction waits until the transaction's coordinator knows
 part (`broker.transactions.verification`), and the producer's next batches wait behind it.
 """
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -274,7 +275,7 @@ class PendingProduce:
         self.waiting = 1
 
 
-class PendingBatch:
+class PendingBatch(ABC):
     """A Produce request with one batch, until that is as durable as `acks` asks: most requests are one.
 
     Hundreds of them wait for one sync, and no longer fit into a processor's cache if each holds what
@@ -299,17 +300,17 @@ class PendingBatch:
             self.result = error
         self._service.settle_one(self)
 
+    @abstractmethod
     def respond(self, result: AppendResult | ApiError) -> None:
         """Called once, with the result."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pause(self) -> None:
         """Called when a worker has the batch: its client is not read from."""
-        raise NotImplementedError
 
+    @abstractmethod
     def resume(self) -> None:
         """Called when the worker is done."""
-        raise NotImplementedError
 
 
 class ProduceService:
