@@ -12,6 +12,7 @@ Left out: repairing a log whose snapshots cannot be read, or which is gone: an e
 better member then.
 """
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from penstock.broker.cluster.raft_storage import (
     adopt_doubt_file,
     encode_snapshot,
     load_newest,
+    read_entries,
     read_hard_state,
     write_hard_state,
     write_snapshot,
@@ -110,7 +112,7 @@ def recover(
         )
     is_noted = bool(loss) and _note_loss(disk, log.end, loss)
     _cut_damage(disk, log, snapshot.meta.index)
-    _fit(log, snapshot)
+    _fit(disk, log, snapshot)
     if is_noted:
         log.accept_loss()
     store = _load(disk, log, snapshot)
@@ -123,9 +125,7 @@ def _load(disk: Disk, log: PartitionLog, snapshot: MetadataSnapshot) -> RaftStor
     try:
         return RaftStorage(log, snapshot.meta, snapshot.end, LAG_MAX)
     except EntriesMissing as hole:
-        _note_loss(disk, hole.offset, f"entries {hole.offset + 1} to {log.end} cannot be used: {hole}")
-        _keep_copies(disk, log, Offset(0))
-        log.truncate_to(hole.offset)
+        _cut_hole(disk, log, hole)
     except CorruptionError:
         # Below the checkpoint damage shows only when it is read.
         for _ in log.scrub():
@@ -133,7 +133,7 @@ def _load(disk: Disk, log: PartitionLog, snapshot: MetadataSnapshot) -> RaftStor
         if not log.corruption:
             raise
         _cut_damage(disk, log, snapshot.meta.index)
-    _fit(log, snapshot)
+    _fit(disk, log, snapshot)
     return _load(disk, log, snapshot)
 
 
@@ -193,6 +193,13 @@ def _cut_damage(disk: Disk, log: PartitionLog, covered: Index) -> None:
         log.delete_records(Offset(covered))
 
 
+def _cut_hole(disk: Disk, log: PartitionLog, hole: EntriesMissing) -> None:
+    """Make the log end in front of an entry that is not the one that was written; keep a copy. Blocks."""
+    _note_loss(disk, hole.offset, f"entries {hole.offset + 1} to {log.end} cannot be used: {hole}")
+    _keep_copies(disk, log, Offset(0))
+    log.truncate_to(hole.offset)
+
+
 def _keep_copies(disk: Disk, log: PartitionLog, start: Offset) -> None:
     """Copy the segments from this one on to the quarantine, if they can be read and the disk has room."""
     aside = f"{LOG}/{QUARANTINE}"
@@ -219,7 +226,7 @@ def _found(place: QuorumStore, founders: Configuration, *, joined: bool) -> None
     write_hard_state(place.disk, BLANK_BALLOT)
 
 
-def _fit(log: PartitionLog, snapshot: MetadataSnapshot) -> None:
+def _fit(disk: Disk, log: PartitionLog, snapshot: MetadataSnapshot) -> None:
     """Make log and snapshot fit: the log continues the snapshot, or is restarted behind it."""
     index, term = snapshot.meta.index, snapshot.meta.term
     if log.start > index:
@@ -229,6 +236,12 @@ def _fit(log: PartitionLog, snapshot: MetadataSnapshot) -> None:
         index <= log.end and int(log.epochs.epoch_at(Offset(index - 1))) == term
     )
     if not is_covered:
+        # What cannot be read at all goes with the rest; an entry of another term is a loss to be noted.
+        with suppress(CorruptionError):
+            try:
+                deque(read_entries(log), maxlen=0)
+            except EntriesMissing as hole:
+                _cut_hole(disk, log, hole)
         # A power cut came between storing a leader's snapshot and dropping the log it replaces.
         events.info("metadata.log_replaced", start=log.start, end=log.end, snapshot=index)
         log.truncate_fully(Offset(index))

@@ -1,8 +1,9 @@
 """The raft log, snapshots and hard state of a node, in `meta/raft/`.
 
 The log is a partition log with one record per entry: offset = index - 1, and the leader epoch of a
-batch is the term of its entry. Entries since the newest snapshot, and some before it for members
-that lag a little, are kept in memory, so nothing is read from disk to send them.
+batch is the term of its entry; so is its base sequence, which the CRC covers, unlike the leader epoch.
+Entries since the newest snapshot, and some before it for members that lag a little, are kept in memory,
+so nothing is read from disk to send them.
 
 A snapshot is one file:
 
@@ -60,13 +61,15 @@ from penstock.storage.log.file_names import TEMPORARY
 from penstock.storage.log.files import FileKind, frame, read_file, replace_durably, unframe
 
 READ_BYTES = 1 << 20
+# In batches of versions that did not store the term a second time.
+NO_TERM = -1
 
 
 class EntriesMissing(CorruptionError):
-    """The log has a hole: behind `offset` comes an entry that does not follow."""
+    """What lies at `offset` is not the entry that was written there: another one, or one of another term."""
 
-    def __init__(self, offset: Offset, found: Offset) -> None:
-        super().__init__(f"entry {found + 1} follows entry {offset}")
+    def __init__(self, offset: Offset, reason: str) -> None:
+        super().__init__(reason)
         self.offset = offset
 
 
@@ -90,7 +93,7 @@ class RaftStorage:
         self.snapshot = meta
         self._lag_max = lag_max
         self._snapshot_end = end
-        self._entries: list[Entry] = list(_read(log))
+        self._entries: list[Entry] = list(read_entries(log))
         self.first = Index(log.start + 1)
         self.end = self._end_of_facts()
 
@@ -140,7 +143,7 @@ class RaftStorage:
         assert entries[0].index == self.last + 1
         for term, entries_of_term in groupby(entries, key=lambda entry: entry.term):
             run = list(entries_of_term)
-            batches = [write_batch([_record(entry, now)]) for entry in run]
+            batches = [write_batch([_record(entry, now)], base_sequence=term) for entry in run]
             headers = [read_header(batch) for batch in batches]
             self.log.append(bytearray().join(batches), headers, LeaderEpoch(term), now)
             # Term by term, for the disk may be full in between: memory keeps what the log has.
@@ -153,7 +156,12 @@ class RaftStorage:
         found = self._entries[start + 1 - self.first : end + 1 - self.first]
         assert len(found) == end - start
         return b"".join(
-            write_batch([_record(entry, now)], base_offset=entry.index - 1, leader_epoch=entry.term)
+            write_batch(
+                [_record(entry, now)],
+                base_offset=entry.index - 1,
+                leader_epoch=entry.term,
+                base_sequence=entry.term,
+            )
             for entry in found
         )
 
@@ -190,8 +198,8 @@ def _record(entry: Entry, now: Timestamp) -> Record:
     return Record(0, now, None, encode_content(entry.content), ())
 
 
-def _read(log: PartitionLog) -> Iterator[Entry]:
-    """Every entry of the log. Blocks on the disk."""
+def read_entries(log: PartitionLog) -> Iterator[Entry]:
+    """Every entry of the log; EntriesMissing where one does not follow. Blocks on the disk."""
     start = expected = log.start
     while start < log.end:
         content = memoryview(log.read(start, READ_BYTES).to_bytes())
@@ -202,10 +210,14 @@ def _read(log: PartitionLog) -> Iterator[Entry]:
                 if record.offset >= start:
                     if record.offset != expected:
                         # The offset of a batch is not covered by its CRC.
-                        raise EntriesMissing(expected, Offset(record.offset))
+                        raise EntriesMissing(expected, f"entry {record.offset + 1} follows entry {expected}")
+                    term = Term(log.epochs.epoch_at(expected))
+                    if header.base_sequence not in (NO_TERM, term):
+                        # Nor is its leader epoch, by which the log knows the term.
+                        wrong = f"entry {expected + 1} is of term {header.base_sequence}, not {term}"
+                        raise EntriesMissing(expected, wrong)
                     expected = Offset(expected + 1)
                     assert record.value is not None, "an entry is a record's value"
-                    term = Term(log.epochs.epoch_at(Offset(record.offset)))
                     yield Entry(Index(record.offset + 1), term, decode_content(bytes(record.value)))
             position, start = end, Offset(header.next_offset)
 

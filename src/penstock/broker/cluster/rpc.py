@@ -4,8 +4,11 @@
     BrokerHeartbeat ─── SendHeartbeat ──┼─► PeerRpc   sessions of brokers, kept by the leader
     Bootstrap ───────── Introduction ───┤             which nodes exist, and where
     QuorumJoiner ────── JoinQuorum ─────┤             newcomers
-    TransactionPeers ── WriteMarkers ───┘             what coordinators and partition leaders ask
+    TransactionPeers ── WriteMarkers ───┤             what coordinators and partition leaders ask
                         AskPartitions                 of each other
+    QueuePeers ──────── SubmitQueueCommand ┘          what consumers and partition leaders ask of queues,
+                        ReceiveRecords, …             and how dead letters are moved
+    DelayPeers ──────── SubmitDelayCommand            records that are published later
 
 A request gets one reply, or none: then the caller is notified that it was lost, because the link
 ended or the timeout passed. A request that arrives twice is handled once. Nothing is retried
@@ -272,6 +275,186 @@ class SubmitBatchReply(Struct, frozen=True):
     error: RpcError | None = None
 
 
+class SubmitQueueCommand(Struct, frozen=True):
+    """Decide this command about a queue: its name, and its content in MessagePack.
+
+    `transactional_id`: the command is part of that transaction.
+    """
+
+    name: str
+    content: bytes
+    transactional_id: str | None = None
+
+
+class SubmitQueueCommandReply(Struct, frozen=True):
+    """The reply, in the same form."""
+
+    name: str
+    content: bytes
+
+
+class NotifyQueueLeader(Struct, frozen=True):
+    """A queue's coordinator has records for the leader of its data partition: ready ones, or dead letters."""
+
+    group_id: str
+    topic_id: UUID
+    partition: int
+    are_ready: bool = False
+    has_dead_letters: bool = False
+
+
+class NotifyQueueLeaderReply(Struct, frozen=True):
+    """The leader knows."""
+
+
+class ReceiveRecords(Struct, frozen=True):
+    """Lease records to a consumer, and return them. To the leader of the data partition."""
+
+    group_id: str
+    topic_id: UUID
+    partition: int
+    consumer: str
+    records_max: int
+    bytes_max: int
+    wait_ms: int
+    lease_ms: int | None = None
+    # Empty: whichever are next.
+    offsets: tuple[int, ...] = ()
+
+
+class ReceiveRecordsReply(Struct, frozen=True):
+    """Rows of offset, timestamp, key, value, headers, attempt and receipt; or the error."""
+
+    records: tuple[
+        tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int, str], ...
+    ] = ()
+    lease_ms: int = 0
+    is_paused: bool = False
+    error: RpcError | None = None
+
+
+class AwaitRecords(Struct, frozen=True):
+    """Say when one of these queues of a group, topic id and partition each, may have records to lease.
+
+    To the leader of their data partitions.
+    """
+
+    group_id: str
+    queues: tuple[tuple[UUID, int], ...]
+    wait_ms: int
+
+
+class AwaitRecordsReply(Struct, frozen=True):
+    """The queues that may have records: none if the time was up first. `is_news`: nobody else was told."""
+
+    queues: tuple[tuple[UUID, int], ...] = ()
+    is_news: bool = False
+
+
+class ListQueues(Struct, frozen=True):
+    """Describe the queues that the receiver coordinates, of these groups and topics; none means all."""
+
+    group_ids: tuple[str, ...] = ()
+    topic_ids: tuple[UUID, ...] = ()
+
+
+class ListQueuesReply(Struct, frozen=True):
+    """Descriptions as in `SubmitQueueCommandReply`, and the partitions it looked into; or the error."""
+
+    queues: tuple[bytes, ...] = ()
+    error: RpcError | None = None
+    partitions: tuple[int, ...] = ()
+
+
+class FindLogBounds(Struct, frozen=True):
+    """Where the log of a partition that the receiver leads begins, and where what is committed ends."""
+
+    topic_id: UUID
+    partition: int
+
+
+class FindLogBoundsReply(Struct, frozen=True):
+    """The offsets, or the error."""
+
+    start: int = 0
+    end: int = 0
+    error: RpcError | None = None
+
+
+class PeekQueue(Struct, frozen=True):
+    """Return records of a queue without leasing them. To the leader of the data partition."""
+
+    group_id: str
+    topic_id: UUID
+    partition: int
+    from_offset: int
+    count: int
+    bytes_max: int
+
+
+class PeekQueueReply(Struct, frozen=True):
+    """Rows of offset, timestamp, key, value, headers, state, attempts, consumer and reason; or the error."""
+
+    records: tuple[
+        tuple[
+            int,
+            int,
+            bytes | None,
+            bytes | None,
+            tuple[tuple[str, bytes | None], ...],
+            int,
+            int,
+            str | None,
+            str | None,
+        ],
+        ...,
+    ] = ()
+    next_offset: int = -1
+    error: RpcError | None = None
+
+
+class SubmitTransaction(Struct, frozen=True):
+    """Decide this command about a transaction of a node itself; as in `SubmitQueueCommand`."""
+
+    name: str
+    content: bytes
+
+
+class SubmitTransactionReply(Struct, frozen=True):
+    """The reply, in the same form."""
+
+    name: str
+    content: bytes
+
+
+class AppendInTransaction(Struct, frozen=True):
+    """Append a transactional batch to a partition that the receiver leads."""
+
+    partition: TopicPartition
+    transactional_id: str
+    batch: bytes
+
+
+class AppendInTransactionReply(Struct, frozen=True):
+    """The batch is committed, or the error."""
+
+    error: RpcError | None = None
+
+
+class SubmitDelayCommand(Struct, frozen=True):
+    """Decide this command about delayed records: its name, and its content in MessagePack."""
+
+    name: str
+    content: bytes
+
+
+class SubmitDelayCommandReply(Struct, frozen=True):
+    """The reply, in the same form."""
+
+    name: str
+    content: bytes
+
+
 RpcRequest: TypeAlias = (
     Introduction
     | JoinQuorum
@@ -284,6 +467,16 @@ RpcRequest: TypeAlias = (
     | WriteMarkers
     | AskPartitions
     | SubmitBatch
+    | SubmitQueueCommand
+    | NotifyQueueLeader
+    | ReceiveRecords
+    | SubmitTransaction
+    | AppendInTransaction
+    | AwaitRecords
+    | ListQueues
+    | FindLogBounds
+    | PeekQueue
+    | SubmitDelayCommand
 )
 RpcReply: TypeAlias = (
     IntroductionReply
@@ -297,6 +490,16 @@ RpcReply: TypeAlias = (
     | WriteMarkersReply
     | AskPartitionsReply
     | SubmitBatchReply
+    | SubmitQueueCommandReply
+    | NotifyQueueLeaderReply
+    | ReceiveRecordsReply
+    | SubmitTransactionReply
+    | AppendInTransactionReply
+    | AwaitRecordsReply
+    | ListQueuesReply
+    | FindLogBoundsReply
+    | PeekQueueReply
+    | SubmitDelayCommandReply
 )
 RpcMessage: TypeAlias = RpcRequest | RpcReply
 # The place in this list is the number on the wire: append only.
@@ -323,6 +526,26 @@ MESSAGES: tuple[type[RpcMessage], ...] = (
     AskPartitionsReply,
     SubmitBatch,
     SubmitBatchReply,
+    SubmitQueueCommand,
+    SubmitQueueCommandReply,
+    NotifyQueueLeader,
+    NotifyQueueLeaderReply,
+    ReceiveRecords,
+    ReceiveRecordsReply,
+    SubmitTransaction,
+    SubmitTransactionReply,
+    AppendInTransaction,
+    AppendInTransactionReply,
+    AwaitRecords,
+    AwaitRecordsReply,
+    ListQueues,
+    ListQueuesReply,
+    FindLogBounds,
+    FindLogBoundsReply,
+    PeekQueue,
+    PeekQueueReply,
+    SubmitDelayCommand,
+    SubmitDelayCommandReply,
 )
 _NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
 

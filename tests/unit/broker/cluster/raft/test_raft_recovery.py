@@ -311,6 +311,27 @@ def test_a_hole_between_entries_is_damage() -> None:
     assert (again.store.last, again.store.log.end, doubt_in(again)) == (4, 4, TERM)
 
 
+@pytest.mark.parametrize("position", [1, 3, 5])
+@pytest.mark.parametrize("term", [1, 11])
+@pytest.mark.parametrize("snapshot", [None, 1, 3])
+def test_an_entry_of_another_term_is_damage(position: int, term: int, snapshot: int | None) -> None:
+    disk = new_disk()
+    with_entries(disk)
+    batch_bytes = disk.size(SEGMENT) // 5
+    if snapshot is not None:
+        meta = SnapshotMeta(Index(snapshot), TERM, Configuration((A, B)))
+        write_snapshot(disk, meta.index, encode_snapshot(meta, Offset(snapshot), [FACT]))
+    # The leader epoch, by which the log knows the term, is not covered by a batch's CRC.
+    disk.open(SEGMENT).pwrite((position - 1) * batch_bytes + 12, term.to_bytes(4, "big"))
+    disk.remove("meta/raft/log/checkpoint")
+    disk.remove("meta/raft/log/leader-epochs")
+
+    again = open_again(disk)
+
+    assert {entry.term for entry in again.store.entries(again.store.first, 1 << 20)} <= {TERM}
+    assert again.store.last == 5 or doubt_in(again) == TERM
+
+
 def test_damage_that_a_snapshot_covers_loses_nothing() -> None:
     disk = new_disk()
     options = QuorumOptions(segment_bytes=600)
