@@ -214,7 +214,8 @@ class DeliverySettings(ConfigSection, frozen=True):
     """How the queue view hands out records."""
 
     visibility_timeout_ms: Annotated[
-        int, Meta(ge=1, le=INT32_MAX, description="How long a received record stays leased to its consumer.")
+        int,
+        Meta(ge=1, le=43_200_000, description="How long a received record stays leased to its consumer."),
     ] = 30_000
     retries_max: Annotated[
         int, Meta(ge=0, le=99, description="Deliveries after the first before a record is given up.")
@@ -265,6 +266,49 @@ class GroupSettings(ConfigSection, frozen=True):
     poll_records_max: Annotated[
         int, Meta(ge=1, le=INT32_MAX, description="Most records that one poll of our client returns.")
     ] = 500
+
+
+class RestSettings(ConfigSection, frozen=True):
+    """REST and WebSocket at `listen.http`, served by a process of their own."""
+
+    enabled: Annotated[
+        bool,
+        Meta(
+            description="Start the process that serves REST, WebSocket and gRPC; without it, "
+            "`listen.http` has health, readiness and metrics only."
+        ),
+    ] = True
+    default_topic: Annotated[
+        str,
+        Meta(
+            max_length=249,
+            description="Topic of `/produce` and `/consume` where a request names none; empty is none.",
+        ),
+    ] = ""
+    body_bytes_max: Annotated[
+        int, Meta(ge=KIBIBYTE, le=GIBIBYTE, description="Largest body of a request that is not streamed.")
+    ] = 10 * MEBIBYTE
+    head_bytes_max: Annotated[
+        int, Meta(ge=KIBIBYTE, le=MEBIBYTE, description="Largest head of a request: its URL and headers.")
+    ] = 32 * KIBIBYTE
+    connections_max: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Connections at a time; more are turned away with 503.")
+    ] = 5_000
+    requests_max: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Requests under way at a time; more get 503.")
+    ] = 2_000
+    body_timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=INT32_MAX,
+            description="How long a client may take to send a request, or a part of a stream.",
+        ),
+    ] = 30_000
+    response_timeout_ms: Annotated[
+        int,
+        Meta(ge=1, le=INT32_MAX, description="How long a client may leave a response unread."),
+    ] = 30_000
 
 
 class ClientDefaults(ConfigSection, frozen=True):
@@ -322,6 +366,7 @@ class Config(ConfigSection, frozen=True):
     topics: TopicSettings = TopicSettings()
     delivery: DeliverySettings = DeliverySettings()
     groups: GroupSettings = GroupSettings()
+    rest: RestSettings = RestSettings()
     client: ClientDefaults = ClientDefaults()
     security: SecuritySettings = SecuritySettings()
     metrics: MetricsSettings = MetricsSettings()

@@ -1,20 +1,7 @@
 """What is allowed, but worth a warning; and what this version cannot do yet."""
 
-from collections.abc import Mapping
-from operator import attrgetter
-
 from penstock.config.addresses import ListenAddress
 from penstock.config.settings import Config
-
-# Settings that are about what does not exist yet; they keep their names and defaults.
-_NO_QUEUES = "there are no queues so far"
-WITHOUT_EFFECT: Mapping[str, str] = {
-    "listen.grpc": "nothing listens there so far",
-    "delivery.visibility_timeout_ms": _NO_QUEUES,
-    "delivery.retries_max": _NO_QUEUES,
-    "delivery.dead_letter": _NO_QUEUES,
-}
-_DEFAULTS = Config()
 
 
 def warnings_for(config: Config) -> list[str]:
@@ -23,6 +10,7 @@ def warnings_for(config: Config) -> list[str]:
         "kafka": config.listen.kafka,
         **{f"listeners {listener.name}": listener.bind for listener in config.listen.listeners},
         "http": config.listen.http,
+        **({"grpc": config.listen.grpc} if config.rest.enabled else {}),
     }
     if config.peer is not None:
         listening["peer"] = config.peer
@@ -42,10 +30,6 @@ def warnings_for(config: Config) -> list[str]:
         warnings.append(
             "storage.fsync.mode is none: a power cut loses acknowledged records; set it to every to keep them"
         )
-    for key, reason in WITHOUT_EFFECT.items():
-        value = attrgetter(key)
-        if value(config) != value(_DEFAULTS):
-            warnings.append(f"{key} has no effect: {reason}")
     return warnings
 
 

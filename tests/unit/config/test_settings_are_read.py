@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.config import SETTINGS, Config, load, override, warnings_for
-from penstock.config.warnings import WITHOUT_EFFECT
+from penstock.config import SETTINGS, load, override
 from penstock.core.metadata import ConfigResourceType
 from penstock.core.metadata.configs import (
     BROKER_CONFIGS,
@@ -150,7 +149,7 @@ def test_every_option_of_a_component_is_used() -> None:
     assert [(owner, name) for owner, name in declared if name not in used] == []
 
 
-def test_every_setting_of_the_file_is_read_or_said_to_have_no_effect() -> None:
+def test_every_setting_of_the_file_is_read() -> None:
     readers = [module for module in modules() if module.path.name != "checks.py"]
     read = {pair for module in readers for pair in module.attributes}
     # Sections read their own fields; elsewhere `self` is something else.
@@ -160,14 +159,4 @@ def test_every_setting_of_the_file_is_read_or_said_to_have_no_effect() -> None:
         section, name = key.split(".")[-2:]
         return (section, name) in read or ("self", name) in own
 
-    assert {key for key in SETTINGS if not is_read(key)} == WITHOUT_EFFECT.keys()
-
-
-@pytest.mark.parametrize("assignment", ["delivery.retries_max=5", "listen.grpc=127.0.0.1:9001"])
-def test_a_setting_without_effect_is_warned_about_once_it_is_set(assignment: str) -> None:
-    config = load(overrides=[override("--set", assignment)]).config
-
-    (warning,) = warnings_for(config)
-
-    assert warnings_for(Config()) == []
-    assert warning.startswith(f"{assignment.partition('=')[0]} has no effect: ")
+    assert [key for key in SETTINGS if not is_read(key)] == []

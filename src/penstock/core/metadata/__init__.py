@@ -83,6 +83,7 @@ from penstock.core.metadata.decide_brokers import (
     GROUP_VERSION,
     OFFERED_FEATURES,
     PRODUCER_IDS_PER_BLOCK,
+    SHARE_VERSION,
     SUPPORTED_FEATURES,
 )
 from penstock.core.metadata.decision import ControllerConfig, MetadataDecision
@@ -262,6 +263,7 @@ __all__ = [
     "SUPPORTED_FEATURES",
     "OFFERED_FEATURES",
     "GROUP_VERSION",
+    "SHARE_VERSION",
     "DEFAULT_LEVELS",
     "PRODUCER_IDS_PER_BLOCK",
 ]

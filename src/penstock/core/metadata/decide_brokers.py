@@ -64,21 +64,22 @@ DRAINED = "broker.drained"
 PRODUCER_IDS_PER_BLOCK = 1_000
 _INT64_MAX = 2**63 - 1
 GROUP_VERSION = "group.version"
+SHARE_VERSION = "share.version"
 # What this version reads and writes.
 SUPPORTED_FEATURES = (
     FeatureRange("eligible.leader.replicas.version", 0, 1),
     FeatureRange(GROUP_VERSION, 0, 1),
     FeatureRange(METADATA_VERSION, LOWEST_LEVEL, HIGHEST_LEVEL),
-    FeatureRange("share.version", 0, 1),
+    FeatureRange(SHARE_VERSION, 0, 1),
     FeatureRange("transaction.version", 0, 2),
 )
 # What a cluster can be set to, and announces. A level that would change nothing is not among it: eligible
-# leaders are always kept, and there are no share groups so far. Clusters may have been at such a level.
+# leaders are always kept. Clusters may have been at such a level.
 OFFERED_FEATURES = (
     FeatureRange("eligible.leader.replicas.version", 1, 1),
     FeatureRange(GROUP_VERSION, 0, 1),
     FeatureRange(METADATA_VERSION, LOWEST_LEVEL, HIGHEST_LEVEL),
-    FeatureRange("share.version", 0, 0),
+    FeatureRange(SHARE_VERSION, 0, 1),
     FeatureRange("transaction.version", 0, 2),
 )
 _RANGES = {known.name: known for known in OFFERED_FEATURES}

@@ -35,12 +35,20 @@ from penstock.core.metadata.elections import (
 from penstock.core.metadata.image import NO_LEADER, MetadataImage, Partition, Topic
 from penstock.core.metadata.placement import REPLICAS_BY_DEFAULT_MAX, ReplicaPlacer
 from penstock.core.metadata.records import PartitionChanged
-from penstock.core.metadata.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.core.metadata.topic_names import (
+    DELAYED_TOPIC,
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    QUEUES_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
 from penstock.core.model import ApiError, ErrorKind, NodeId
 
 _FACTORS = {
     OFFSETS_TOPIC: "offsets.topic.replication.factor",
     TRANSACTIONS_TOPIC: "transaction.state.log.replication.factor",
+    QUEUES_TOPIC: "offsets.topic.replication.factor",
+    DELAYED_TOPIC: "offsets.topic.replication.factor",
 }
 
 

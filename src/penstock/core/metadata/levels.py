@@ -35,6 +35,10 @@ LOWEST_LEVEL = 25
 HIGHEST_LEVEL = 26
 # Nodes of this level coordinate transactions, write markers and ask each other about both.
 TRANSACTIONS_LEVEL = 26
+# Nodes of this level keep queues, and ask each other about them.
+QUEUES_LEVEL = 26
+# The same for records that are published later.
+DELAYS_LEVEL = 26
 _SINCE = "since"
 
 

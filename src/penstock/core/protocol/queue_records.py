@@ -190,4 +190,11 @@ class RecordsStoredValue(Message):
     records: Array[UnfinishedRecord]
 
 
+@message(versions=range(1), flexible_from=0)
+class RecordsReturnedValue(Message):
+    """Leases that did not reach their consumer."""
+
+    runs: Array[OffsetRun]
+
+
 QUEUE_KEYS: Final[dict[int, type[Message]]] = {0: QueueKey}

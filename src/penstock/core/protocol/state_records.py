@@ -9,8 +9,8 @@ Because the formats are Kafka's, its tools can read our topics and a migration c
 The subscription and assignment that consumers of classic groups pass through the coordinator
 have the same form and are here too.
 
-Left out: the records of share groups and streams groups, whose state Penstock keeps
-elsewhere (`queue_records`), and the metadata records of Kafka's controllers.
+Left out: the state of share partitions, which Penstock keeps elsewhere (`queue_records`), the records of
+streams groups, and the metadata records of Kafka's controllers.
 """
 
 from collections.abc import Mapping
@@ -244,6 +244,138 @@ class ConsumerGroupRegularExpressionValue(Message):
     timestamp: Int64
 
 
+@message(versions=range(10, 11))
+class ShareGroupMemberMetadataKey(Message):
+    """Keys a member of a share group."""
+
+    group_id: String
+    member_id: String
+
+
+@message(versions=range(1), flexible_from=0)
+class ShareGroupMemberMetadataValue(Message):
+    """What a member said about itself when it joined or changed."""
+
+    rack_id: NullableString
+    client_id: String
+    client_host: String
+    subscribed_topic_names: Array[String]
+    # A tag of our own, which Kafka skips: its members have no timeout of their own.
+    session_timeout_ms: Int32 = tagged(10_000, since=0, default=-1)
+
+
+@message(versions=range(11, 12))
+class ShareGroupMetadataKey(Message):
+    """Keys the epoch of a share group."""
+
+    group_id: String
+
+
+@message(versions=range(1), flexible_from=0)
+class ShareGroupMetadataValue(Message):
+    """The epoch of a share group, raised whenever its subscription or members change."""
+
+    epoch: Int32
+    metadata_hash: Int64
+
+
+@message(versions=range(12, 13))
+class ShareGroupTargetAssignmentMetadataKey(Message):
+    """Keys the epoch of a share group's target assignment."""
+
+    group_id: String
+
+
+@message(versions=range(1), flexible_from=0)
+class ShareGroupTargetAssignmentMetadataValue(Message):
+    """The group epoch that the target assignment was computed for."""
+
+    assignment_epoch: Int32
+    assignment_timestamp: Int64 = tagged(0, since=0, default=0, ignorable=True)
+
+
+@message(versions=range(13, 14))
+class ShareGroupTargetAssignmentMemberKey(Message):
+    """Keys what one member shall consume."""
+
+    group_id: String
+    member_id: String
+
+
+@part
+class ShareGroupTargetAssignmentMemberValueTopicPartitions(Part):
+    """A topic and some of its partitions."""
+
+    topic_id: Uuid
+    partitions: Array[Int32]
+
+
+@message(versions=range(1), flexible_from=0)
+class ShareGroupTargetAssignmentMemberValue(Message):
+    """The partitions that a member shall consume."""
+
+    topic_partitions: Array[ShareGroupTargetAssignmentMemberValueTopicPartitions]
+
+
+@message(versions=range(14, 15))
+class ShareGroupCurrentMemberAssignmentKey(Message):
+    """Keys what one member consumes now."""
+
+    group_id: String
+    member_id: String
+
+
+@part
+class ShareGroupCurrentMemberAssignmentValueTopicPartitions(Part):
+    """A topic and some of its partitions."""
+
+    topic_id: Uuid
+    partitions: Array[Int32]
+
+
+@message(versions=range(1), flexible_from=0)
+class ShareGroupCurrentMemberAssignmentValue(Message):
+    """The partitions that a member consumes."""
+
+    member_epoch: Int32
+    previous_member_epoch: Int32
+    state: Int8
+    assigned_partitions: Array[ShareGroupCurrentMemberAssignmentValueTopicPartitions]
+
+
+@message(versions=range(15, 16))
+class ShareGroupStatePartitionMetadataKey(Message):
+    """Keys the topics that a share group has state of."""
+
+    group_id: String
+
+
+@part
+class ShareGroupStatePartitionMetadataValueTopicPartitions(Part):
+    """A topic and some of its partitions."""
+
+    topic_id: Uuid
+    topic_name: String
+    partitions: Array[Int32]
+
+
+@part
+class ShareGroupStatePartitionMetadataValueTopic(Part):
+    """A topic."""
+
+    topic_id: Uuid
+    topic_name: String
+
+
+@message(versions=range(1), flexible_from=0)
+class ShareGroupStatePartitionMetadataValue(Message):
+    """The topics that a share group has state of, or is about to have or lose."""
+
+    initializing_topics: Array[ShareGroupStatePartitionMetadataValueTopicPartitions]
+    initialized_topics: Array[ShareGroupStatePartitionMetadataValueTopicPartitions]
+    deleting_topics: Array[ShareGroupStatePartitionMetadataValueTopic]
+
+
 @part
 class ConsumerProtocolSubscriptionTopicPartitions(Part):
     """A topic and some of its partitions."""
@@ -374,6 +506,12 @@ OFFSETS_KEYS: Final = _by_version(
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupRegularExpressionKey,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMetadataKey,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupStatePartitionMetadataKey,
 )
 TRANSACTION_KEYS: Final = _by_version(TransactionLogKey, BatchCommitKey)
 

@@ -8,6 +8,7 @@ it came. Only where needed are records walked: `read_records` decodes them,
 records into a bounded buffer. `docs/formats/record-batch.md` draws the bytes.
 
 * `batch` is the header: read, check, stamp; `record` the records: read, write, rewrite;
+* `builder` makes batches of many records, for a client that sends them;
 * `compression` packs and unpacks them, `varints` are their integers;
 * `validation` walks every record of a batch; `control` are the markers of transactions;
 * `partitioner` says which partition a key belongs to.

@@ -33,6 +33,7 @@ from penstock.core.records.varints import read_varint, read_varlong, write_varin
 # Header names are text by contract only. Bytes that are not UTF-8 survive being read
 # and written again, which a compacted log depends on.
 _UTF8_ERRORS = "surrogateescape"
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 Headers = tuple[tuple[str, bytes | None], ...]
 # Where the next record starts, offset delta, timestamp delta, key, value, headers. A plain
 # tuple, because the compiled reader never has to build it.
@@ -52,6 +53,8 @@ class Record(NamedTuple):
 def write_record(out: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
     """Append one record."""
     body = bytearray(1)  # attributes: no bit of them is in use
+    if not _INT64_MIN <= timestamp_delta <= _INT64_MAX:
+        timestamp_delta = _wrapped(timestamp_delta)
     write_varint(body, timestamp_delta)
     write_varint(body, offset_delta)
     _write_nullable(body, record.key)
@@ -62,6 +65,11 @@ def write_record(out: bytearray, record: Record, offset_delta: int, timestamp_de
         _write_nullable(body, value)
     write_varint(out, len(body))
     out += body
+
+
+def _wrapped(number: int) -> int:
+    """The number in 64 bits. Nobody checks timestamps; Kafka's clients add them up like this as well."""
+    return ((number - _INT64_MIN) & ((1 << 64) - 1)) + _INT64_MIN
 
 
 def _write_nullable(out: bytearray, value: bytes | None) -> None:
@@ -143,6 +151,8 @@ def _decode(payload: bytes, header: BatchHeader) -> Iterator[Record]:
             )
         last_delta = delta
         timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
+        if not _INT64_MIN <= timestamp <= _INT64_MAX:
+            timestamp = _wrapped(timestamp)
         yield Record(base_offset + delta, timestamp, key, value, headers)
     if position != len(payload):
         raise InvalidRecord(header.record_count, f"{len(payload) - position} bytes follow the last record")

@@ -40,12 +40,25 @@ OWN = {
     ConfigResourceType.TOPIC: {"penstock.validation"},
     ConfigResourceType.BROKER: {
         "broker.drained",
+        "group.queue.backoff.max.ms",
+        "group.queue.backoff.ms",
+        "group.queue.dead.letter.enable",
+        "group.queue.retries.max",
+        "group.queue.visibility.timeout.ms",
         "log.quarantine.drop.before.ms",
         "log.scrub.bytes.per.second",
         "log.scrub.interval.ms",
         "log.scrub.requested.ms",
     },
-    ConfigResourceType.GROUP: set[str](),
+    ConfigResourceType.GROUP: {
+        "queue.backoff.max.ms",
+        "queue.backoff.ms",
+        "queue.dead.letter.enable",
+        "queue.key.ordered",
+        "queue.retries.max",
+        "queue.start",
+        "queue.visibility.timeout.ms",
+    },
     ConfigResourceType.CLIENT_METRICS: set[str](),
 }
 # Kafka reads these as numbers of 16 bits; every value that fits is the same here.

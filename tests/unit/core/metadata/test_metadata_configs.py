@@ -320,7 +320,7 @@ def test_three_replicas_need_two_in_sync_unless_somebody_says_otherwise(
         (TOPIC, "leader.replication.throttled.replicas", "", "*", "every replica"),
         (EVERY_BROKER, "log.preallocate", "false", "true", "files grow as they are written"),
         (BROKER, "ssl.client.auth", "none", "required", "authentication is not available"),
-        (GROUP, "share.auto.offset.reset", "latest", "earliest", "no share groups"),
+        (GROUP, "share.isolation.level", "read_committed", "read_uncommitted", "committed"),
     ],
 )
 def test_what_does_not_exist_cannot_be_chosen_and_the_refusal_says_why(

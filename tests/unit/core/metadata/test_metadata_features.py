@@ -65,7 +65,7 @@ def test_levels_go_down_when_asked_to_and_up_again() -> None:
         update(("metadata.version", 24, DOWN)),
         update(("no.such.version", 1)),
         # Levels that would change nothing.
-        update(("share.version", 1)),
+        update(("share.version", 2)),
         update(("eligible.leader.replicas.version", 0, DOWN)),
         update(("group.version", 0, DOWN), ("transaction.version", 9)),
     ],

@@ -74,6 +74,20 @@ def test_log_append_time_can_be_written_at_once() -> None:
     assert {r.timestamp for r in read_records(batch)} == {12}
 
 
+def test_timestamps_have_64_bits_whatever_the_producer_has_written() -> None:
+    batch = write_batch([Record(0, 0, b"a", None), Record(1, 5, b"b", None)])
+    struct.pack_into(">q", batch, 27, 2**63 - 1)
+    seal(batch, 0, len(batch))
+    records = list(read_records(batch))
+
+    assert [record.timestamp for record in records] == [2**63 - 1, -(2**63) + 4]
+    assert list(read_records(write_batch(records))) == records
+    assert list(read_records(rewrite_batch(read_header(batch), records))) == records
+    assert list(read_records(write_batch(records[::-1]))) == [
+        record._replace(offset=offset) for offset, record in enumerate(records[::-1])
+    ]
+
+
 def test_a_batch_without_records_is_not_written() -> None:
     with pytest.raises(ValueError, match="at least one record"):
         write_batch([])

@@ -15,7 +15,7 @@ from penstock.core.metadata.configs.definition import (
     one_of,
     some_of,
 )
-from penstock.core.metadata.configs.group import NO_SHARE_GROUPS
+from penstock.core.metadata.configs.group import WINDOW_LIMITS
 from penstock.core.metadata.configs.topic import (
     COMPRESSION_TYPES,
     DAY_MS,
@@ -38,6 +38,9 @@ _OPEN = "authentication is not available yet"
 _ONE_LOOP = "a node has one event loop"
 _NO_LIMIT = "connections are not limited yet"
 INTERNAL_PARTITIONS_MAX = 10_000
+# Of a lease, and of a delay: half a day.
+QUEUE_MS_MAX = 43_200_000
+QUEUE_RETRIES_MAX = 99
 _ALWAYS_VERIFIED = "a transaction that is not verified can stop its readers for ever"
 _MIN_ISR = "the transaction topic follows min.insync.replicas as every other does"
 
@@ -553,74 +556,58 @@ CONSUMER = (
     ),
 )
 SHARE = (
-    _fixed_group_setting(
-        "group.share.session.timeout.ms",
-        45_000,
-        "Silence after which a share member counts as gone.",
-        NO_SHARE_GROUPS,
+    _ms("group.share.session.timeout.ms", 45_000, "Silence after which a share member counts as gone."),
+    _ms("group.share.min.session.timeout.ms", 1_000, "Lower bound of a share group's session timeout."),
+    _ms("group.share.max.session.timeout.ms", 60_000, "Upper bound of a share group's session timeout."),
+    _ms("group.share.heartbeat.interval.ms", 500, "How often share members send a heartbeat."),
+    _ms("group.share.min.heartbeat.interval.ms", 100, "Lower bound of a share group's heartbeat interval."),
+    _ms(
+        "group.share.max.heartbeat.interval.ms", 15_000, "Upper bound of a share group's heartbeat interval."
     ),
-    _fixed_group_setting(
-        "group.share.min.session.timeout.ms",
-        1_000,
-        "Lower bound of a share group's session timeout.",
-        NO_SHARE_GROUPS,
-    ),
-    _fixed_group_setting(
-        "group.share.max.session.timeout.ms",
-        60_000,
-        "Upper bound of a share group's session timeout.",
-        NO_SHARE_GROUPS,
-    ),
-    _fixed_group_setting(
-        "group.share.heartbeat.interval.ms",
-        500,
-        "How often share members send a heartbeat.",
-        NO_SHARE_GROUPS,
-    ),
-    _fixed_group_setting(
-        "group.share.min.heartbeat.interval.ms",
-        100,
-        "Lower bound of a share group's heartbeat interval.",
-        NO_SHARE_GROUPS,
-    ),
-    _fixed_group_setting(
-        "group.share.max.heartbeat.interval.ms",
-        15_000,
-        "Upper bound of a share group's heartbeat interval.",
-        NO_SHARE_GROUPS,
-    ),
-    _fixed_group_setting(
-        "group.share.max.size", 200, "Members that a share group may have.", NO_SHARE_GROUPS
-    ),
-    _fixed_group_setting(
-        "group.share.record.lock.duration.ms",
-        30_000,
-        "How long a delivered record stays locked.",
-        NO_SHARE_GROUPS,
-    ),
-    _fixed_group_setting(
-        "group.share.min.record.lock.duration.ms",
-        1_000,
-        "Lower bound of a share group's lease.",
-        NO_SHARE_GROUPS,
-    ),
-    _fixed_group_setting(
-        "group.share.max.record.lock.duration.ms",
-        3_600_000,
-        "Upper bound of a share group's lease.",
-        NO_SHARE_GROUPS,
-    ),
-    _fixed_group_setting(
-        "group.share.delivery.count.limit",
-        4,
-        "Deliveries of a record before it is given up.",
-        NO_SHARE_GROUPS,
+    _count("group.share.max.size", 200, "Members that a share group may have.", at_least(1)),
+    _ms("group.share.record.lock.duration.ms", 30_000, "How long a delivered record stays locked."),
+    _ms("group.share.min.record.lock.duration.ms", 1_000, "Lower bound of a share group's lease."),
+    _ms("group.share.max.record.lock.duration.ms", 3_600_000, "Upper bound of a share group's lease."),
+    _count(
+        "group.share.delivery.count.limit", 4, "Deliveries of a record before it is given up.", at_least(1)
     ),
     _fixed_group_setting(
         "group.share.partition.max.record.locks",
-        2_000,
+        10_000,
         "Records of one partition that one group may have in flight.",
-        NO_SHARE_GROUPS,
+        WINDOW_LIMITS,
+    ),
+)
+QUEUES = (
+    _count(
+        "group.queue.visibility.timeout.ms",
+        30_000,
+        "How long a record that was received from a queue stays leased to its consumer.",
+        between(1, QUEUE_MS_MAX),
+    ),
+    _count(
+        "group.queue.retries.max",
+        3,
+        "Deliveries of a queue's record after the first before it is given up.",
+        between(0, QUEUE_RETRIES_MAX),
+    ),
+    ConfigDefinition(
+        "group.queue.dead.letter.enable",
+        ConfigType.BOOLEAN,
+        "true",
+        "Whether records that queues give up are moved to <topic>.dlq.",
+    ),
+    _count(
+        "group.queue.backoff.ms",
+        1_000,
+        "How long a released record is not delivered; doubled with every further failure.",
+        between(0, QUEUE_MS_MAX),
+    ),
+    _count(
+        "group.queue.backoff.max.ms",
+        60_000,
+        "The longest that a released record is not delivered, unless its consumer says so.",
+        between(0, QUEUE_MS_MAX),
     ),
 )
 OFFSETS = (
@@ -693,4 +680,4 @@ TRANSACTIONS = (
         fixed=_ALWAYS_VERIFIED,
     ),
 )
-GROUP_SETTINGS = (*CLASSIC, *CONSUMER, *SHARE, *OFFSETS, *TRANSACTIONS)
+GROUP_SETTINGS = (*CLASSIC, *CONSUMER, *SHARE, *QUEUES, *OFFSETS, *TRANSACTIONS)

@@ -5,10 +5,13 @@ from penstock.core.metadata.configs.definition import (
     ConfigSynonym,
     ConfigType,
     at_least,
+    between,
     by_name,
+    one_of,
 )
 
-NO_SHARE_GROUPS = "there are no share groups so far"
+WINDOW_LIMITS = "the window of a queue limits it: 10,000 records that are ready, leased or moving"
+STABLE_ALONE = "queues deliver what is committed, and nothing of aborted transactions"
 
 
 def _shared(name: str, default: str, about: str, reason: str | None = None) -> ConfigDefinition:
@@ -17,6 +20,13 @@ def _shared(name: str, default: str, about: str, reason: str | None = None) -> C
     if reason is None:
         return ConfigDefinition(name, ConfigType.INT, default, about, at_least(1), synonyms=synonyms)
     return ConfigDefinition(name, ConfigType.INT, default, about, synonyms=synonyms, fixed=reason)
+
+
+def _queue(name: str, default: str, about: str, lowest: int) -> ConfigDefinition:
+    """A duration of queues that follows the broker's."""
+    synonyms = (ConfigSynonym(f"group.queue.{name}"),)
+    check = between(lowest, 43_200_000)
+    return ConfigDefinition(f"queue.{name}", ConfigType.INT, default, about, check, synonyms=synonyms)
 
 
 _GROUPS = (
@@ -34,46 +44,74 @@ _GROUPS = (
         "share.session.timeout.ms",
         "45000",
         "Silence after which a member of this share group counts as gone.",
-        NO_SHARE_GROUPS,
     ),
     _shared(
         "share.heartbeat.interval.ms",
         "500",
         "How often members of this share group send a heartbeat.",
-        NO_SHARE_GROUPS,
     ),
     _shared(
         "share.record.lock.duration.ms",
         "30000",
         "How long a record delivered to this share group stays locked.",
-        NO_SHARE_GROUPS,
     ),
     _shared(
         "share.delivery.count.limit",
         "4",
         "Deliveries of a record to this share group before it is given up.",
-        NO_SHARE_GROUPS,
     ),
     _shared(
         "share.partition.max.record.locks",
-        "2000",
+        "10000",
         "Records of one partition that this share group may have in flight.",
-        NO_SHARE_GROUPS,
+        WINDOW_LIMITS,
     ),
     ConfigDefinition(
         "share.auto.offset.reset",
         ConfigType.STRING,
-        "latest",
-        "Where this share group begins on a partition that it has not read: earliest, latest or "
-        "by_duration:<ISO 8601 duration>.",
-        fixed=NO_SHARE_GROUPS,
+        "earliest",
+        "Where this group begins on a partition that it has no queue of; Kafka's default is latest.",
+        one_of("earliest", "latest"),
     ),
     ConfigDefinition(
         "share.isolation.level",
         ConfigType.STRING,
-        "read_uncommitted",
+        "read_committed",
         "Whether this share group is given records of transactions that are still open or were aborted.",
-        fixed=NO_SHARE_GROUPS,
+        fixed=STABLE_ALONE,
     ),
 )
-GROUP_CONFIGS = by_name(_GROUPS)
+_QUEUES = (
+    _queue("visibility.timeout.ms", "30000", "How long a record received by this group stays leased.", 1),
+    _queue("backoff.ms", "1000", "How long a record that this group released is not delivered, at first.", 0),
+    _queue("backoff.max.ms", "60000", "The longest backoff of this group's records.", 0),
+    ConfigDefinition(
+        "queue.retries.max",
+        ConfigType.INT,
+        "3",
+        "Deliveries of a record to this group after the first before it is given up.",
+        between(0, 99),
+        synonyms=(ConfigSynonym("group.queue.retries.max"),),
+    ),
+    ConfigDefinition(
+        "queue.dead.letter.enable",
+        ConfigType.BOOLEAN,
+        "true",
+        "Whether records that this group gives up are moved to <topic>.dlq.",
+        synonyms=(ConfigSynonym("group.queue.dead.letter.enable"),),
+    ),
+    ConfigDefinition(
+        "queue.key.ordered",
+        ConfigType.BOOLEAN,
+        "false",
+        "Whether no two records of a key are delivered to this group at the same time.",
+    ),
+    ConfigDefinition(
+        "queue.start",
+        ConfigType.STRING,
+        "earliest",
+        "Where a new queue of this group begins: earliest, or latest.",
+        one_of("earliest", "latest"),
+    ),
+)
+GROUP_CONFIGS = by_name(_GROUPS, _QUEUES)

@@ -239,6 +239,9 @@ def _number(layers: ConfigLayers, key: str) -> int:
 
 
 def _problem_with_topic(layers: ConfigLayers) -> str | None:
+    policies = layers.usable_value("cleanup.policy")
+    if isinstance(policies, tuple) and {"compact", "consumed"} <= set(policies):
+        return "cleanup.policy cannot be compact and consumed at once"
     least, most = _number(layers, "min.compaction.lag.ms"), _number(layers, "max.compaction.lag.ms")
     if least > most:
         return f"min.compaction.lag.ms ({least}) must not be above max.compaction.lag.ms ({most})"

@@ -15,6 +15,7 @@ class CleanupPolicy(enum.Flag):
     NOTHING = 0
     DELETE = enum.auto()
     COMPACT = enum.auto()
+    CONSUMED = enum.auto()
 
 
 class TimestampType(enum.IntEnum):
@@ -41,7 +42,11 @@ _LEVELS = {
     CompressionType.LZ4: "compression.lz4.level",
     CompressionType.ZSTD: "compression.zstd.level",
 }
-_POLICIES = {"delete": CleanupPolicy.DELETE, "compact": CleanupPolicy.COMPACT}
+_POLICIES = {
+    "delete": CleanupPolicy.DELETE,
+    "compact": CleanupPolicy.COMPACT,
+    "consumed": CleanupPolicy.CONSUMED,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,9 @@ _JVM_METRICS = "metrics are exported for Prometheus, under listen.metrics"
 _LOG_DIRS = "a node has one data directory"
 _NO_AUTHENTICATION = "authentication is not available yet"
 _NO_QUOTAS = "quotas are not available yet"
-_NO_SHARE_GROUPS = "there are no share groups so far"
+_NO_SHARE_STATE_TOPIC = "what share groups have consumed is kept as queues are: see __queue_state"
+_ONE_SHARE_ASSIGNOR = "share groups are assigned at once, by the assignor simple"
+_SHARE_LIMITS = "the group's own setting is taken as it is"
 _NO_STREAMS_GROUPS = "there are no streams groups: Kafka Streams runs as a consumer group"
 _NO_TIERS = "there is no remote storage so far"
 _ONE_LOOP = "a node has one event loop, and helpers whose number it chooses itself"
@@ -81,11 +83,12 @@ _BROKER = {
     "transaction.remove.expired.transaction.cleanup.interval.ms",
     "the transaction topic has the segment size of other topics": "transaction.state.log.segment.bytes",
     "two-phase commit (KIP-939) is not available": "transaction.two.phase.commit.enable",
-    _NO_SHARE_GROUPS: "group.share.assignment.interval.ms group.share.assignors "
-    "group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms "
-    "group.share.max.delivery.count.limit group.share.max.partition.max.record.locks "
-    "group.share.max.share.sessions group.share.min.assignment.interval.ms "
-    "group.share.min.delivery.count.limit group.share.min.partition.max.record.locks "
+    _ONE_SHARE_ASSIGNOR: "group.share.assignment.interval.ms group.share.assignors "
+    "group.share.max.assignment.interval.ms group.share.min.assignment.interval.ms",
+    _SHARE_LIMITS: "group.share.max.delivery.count.limit group.share.max.partition.max.record.locks "
+    "group.share.min.delivery.count.limit group.share.min.partition.max.record.locks",
+    "sessions are limited by connection: 1 each": "group.share.max.share.sessions",
+    _NO_SHARE_STATE_TOPIC: "group.share.initialize.retry.interval.ms "
     "group.share.persister.class.name share.coordinator.append.linger.ms "
     "share.coordinator.cached.buffer.max.bytes share.coordinator.cold.partition.snapshot.interval.ms "
     "share.coordinator.load.buffer.size share.coordinator.snapshot.update.records.per.snapshot "
@@ -144,7 +147,8 @@ _BROKER = {
 _TOPIC = {"segment.bytes takes every size that Kafka allows its tests only": "internal.segment.bytes"}
 _GROUP = {
     _ASSIGNED_AT_ONCE: "consumer.assignment.interval.ms",
-    _NO_SHARE_GROUPS: "share.assignment.interval.ms share.renew.acknowledge.enable",
+    _ONE_SHARE_ASSIGNOR: "share.assignment.interval.ms",
+    "leases can always be renewed": "share.renew.acknowledge.enable",
     _NO_STREAMS_GROUPS: "streams.assignment.interval.ms streams.heartbeat.interval.ms "
     "streams.initial.rebalance.delay.ms streams.num.standby.replicas streams.session.timeout.ms",
 }

@@ -56,8 +56,9 @@ CLEANING = (
         ConfigType.LIST,
         "delete",
         "What happens to old records: `delete` drops whole segments by age or size, `compact` keeps the "
-        "latest record of every key; both can be combined, and an empty list keeps everything.",
-        list_of("compact", "delete"),
+        "latest record of every key; both can be combined, and an empty list keeps everything. `consumed` "
+        "drops records that all queues on the topic have finished; it does not go with `compact`.",
+        list_of("compact", "consumed", "delete"),
         "log.cleanup.policy",
     ),
     _key(

@@ -139,5 +139,14 @@ APIS: Final[dict[int, Api]] = dict(
         _listed(92, "delete_share_group_offsets", 0, 0, 0),
         # Ours: far above Kafka's own. Clients skip keys that they do not know.
         _listed(10_000, "batch_commit", 0, 0, 0),
+        _listed(10_001, "queue_receive", 0, 0, 0),
+        _listed(10_002, "queue_settle", 0, 0, 0),
+        _listed(10_003, "queue_describe", 0, 0, 0),
+        _listed(10_004, "queue_alter", 0, 0, 0),
+        _listed(10_005, "queue_peek", 0, 0, 0),
+        _listed(10_006, "queue_redrive", 0, 0, 0),
+        _listed(10_010, "delay_records", 0, 0, 0),
+        _listed(10_011, "cancel_delays", 0, 0, 0),
+        _listed(10_012, "list_delays", 0, 0, 0),
     ]
 )

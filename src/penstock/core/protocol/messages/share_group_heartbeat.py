@@ -11,6 +11,7 @@ from penstock.core.protocol.schema import (
     Part,
     String,
     Uuid,
+    tagged,
 )
 
 
@@ -23,6 +24,8 @@ class ShareGroupHeartbeatRequest(Message):
     member_epoch: Int32
     rack_id: NullableString = None
     subscribed_topic_names: NullableArray[String] = None
+    # A tag of our own, which Kafka skips: members may have a session timeout of their own.
+    session_timeout_ms: Int32 = tagged(10_000, since=1, default=-1)
 
 
 @part

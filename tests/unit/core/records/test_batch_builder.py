@@ -1,0 +1,36 @@
+"""Batches built in one go are the bytes that `write_batch` writes."""
+
+import pytest
+
+from penstock.core.records import CompressionType, Record, check_batch, read_records, write_batch
+from penstock.core.records.builder import UnplacedRecord, build_batch
+
+RECORDS: list[UnplacedRecord] = [
+    (None, None, (), 1_000),
+    (b"", b"", (), 1_000),
+    (b"key", b"v" * 20_000, (("a", b"1"), ("b", None)), 2_000),
+    (b"k" * 300, b"v" * 130, (("\udcff", b""),), 10),
+]
+
+
+@pytest.mark.parametrize("codec", CompressionType)
+def test_a_built_batch_is_the_one_that_is_written(codec: CompressionType) -> None:
+    built = build_batch(RECORDS, codec=codec, producer_id=7, producer_epoch=2, base_sequence=40)
+
+    written = write_batch(
+        [Record(0, timestamp, key, value, headers) for key, value, headers, timestamp in RECORDS],
+        codec=codec,
+        producer_id=7,
+        producer_epoch=2,
+        base_sequence=40,
+    )
+    assert built == written
+
+
+def test_more_records_than_the_table_of_integers_has() -> None:
+    records: list[UnplacedRecord] = [(None, b"%d" % number, (), 5) for number in range(20_000)]
+
+    built = build_batch(records)
+
+    check_batch(built)
+    assert [one.value for one in read_records(built)] == [value for _, value, _, _ in records]
