@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from penstock.core.queues import Claim, QueueRecord, RecordsAcquired, RecordState, TransactionProducer
+from penstock.core.queues import LeaseClaim, QueueRecord, RecordsAcquired, RecordState, TransactionProducer
 
 
 @dataclass
@@ -108,7 +108,13 @@ class QueueModel:
             known.token = reply.token
             known.deliveries.append((attempt, now_ms))
 
-    def holder_of(self, claim: Claim) -> ModelRecord | None:
+    def take_back(self, known: ModelRecord, now_ms: int) -> None:
+        """A lease that was none."""
+        known.state, known.not_before_ms = RecordState.AVAILABLE, now_ms
+        known.attempts -= 1
+        known.deliveries.pop()
+
+    def holder_of(self, claim: LeaseClaim) -> ModelRecord | None:
         """The record, if the claim is that of its last delivery and still good."""
         known = self.records.get(claim.offset)
         if known is None or not known.is_leased or known.producer is not None:

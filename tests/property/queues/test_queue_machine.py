@@ -10,21 +10,22 @@ from penstock.broker.coordinator.queue_records import decode, encode
 from penstock.core.model import ErrorKind, Offset, Timestamp
 from penstock.core.queues import (
     AcknowledgeRecords,
-    Claim,
     FinishMoves,
+    LeaseClaim,
     PauseQueue,
     QueueCoordinator,
     QueueFact,
     QueueOptions,
     QueueRecord,
     QueueSettings,
+    QueueTransactionEnded,
     RecordsAcquired,
     RecordState,
     RejectRecords,
     ReleaseConsumer,
     ReleaseRecords,
     RenewLeases,
-    TransactionEnded,
+    ReturnRecords,
 )
 from tests.property.queues.queue_model import ModelRecord, QueueModel
 from tests.unit.core.queues.queue_driver import QUEUE, Driver, ignore, image_of, producer
@@ -46,6 +47,7 @@ STEPS = st.lists(
         st.tuples(st.just("acquire"), st.integers(1, 4), st.sampled_from(CONSUMERS)),
         st.tuples(st.just("acknowledge"), BACK, BACK),
         st.tuples(st.just("release"), BACK, st.sampled_from([0, 0, 1_000])),
+        st.tuples(st.just("return"), BACK),
         st.tuples(st.just("reject"), BACK),
         st.tuples(st.just("renew"), BACK, st.sampled_from([None, None, 3_000])),
         st.tuples(st.just("lose"), st.sampled_from(CONSUMERS)),
@@ -69,7 +71,7 @@ class Run:
         self.settings = QueueSettings(is_key_ordered=is_key_ordered, deliveries_max=3, lease_ms=1_000)
         self.driver = Driver(OPTIONS)
         self.model = QueueModel(3, is_key_ordered, OPTIONS.expired_per_turn_max)
-        self.claims: list[Claim] = []
+        self.claims: list[LeaseClaim] = []
         self.rewrite: Iterator[QueueFact] | None = None
         self.rewrite_start = 0
         self.driver.open(self.settings)
@@ -87,6 +89,9 @@ class Run:
             case ("release", back, delay_ms):
                 for known in self._settle(ReleaseRecords, back, delay_ms=delay_ms):
                     model.fail(known, delay_ms, driver.now_ms)
+            case ("return", back):
+                for known in self._settle(ReturnRecords, back):
+                    self.model.take_back(known, driver.now_ms)
             case ("reject", back):
                 for known in self._settle(RejectRecords, back):
                     known.state = RecordState.MOVING
@@ -160,7 +165,7 @@ class Run:
         assert isinstance(reply, RecordsAcquired)
         assert list(reply.records) == [(known.record.offset, known.attempts) for known in chosen]
         self.model.delivered(reply, driver.now_ms)
-        self.claims += [Claim(record.offset, record.attempt, reply.token) for record in reply.records]
+        self.claims += [LeaseClaim(record.offset, record.attempt, reply.token) for record in reply.records]
 
     def _settle(self, command: type[Any], *backs: int, **fields: Any) -> list[ModelRecord]:
         """The records that the machine grants, which must be those that the model does."""
@@ -215,7 +220,7 @@ def test_the_machine_agrees_with_the_model_and_the_log_with_the_machine(
     for facts in (run.driver.log, list(machine.snapshot())):
         rebuilt = QueueCoordinator(OPTIONS)
         for fact in facts:
-            read = fact if isinstance(fact, TransactionEnded) else decode(*encode(fact))
+            read = fact if isinstance(fact, QueueTransactionEnded) else decode(*encode(fact))
             assert read is not None
             rebuilt.apply(read)
         assert image_of(rebuilt) == image_of(machine)

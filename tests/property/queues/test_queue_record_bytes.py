@@ -24,6 +24,7 @@ from penstock.core.queues import (
     RecordsGivenUp,
     RecordsLeased,
     RecordsReleased,
+    RecordsReturned,
     RecordsStored,
     RecordsTaken,
     RecordState,
@@ -76,6 +77,7 @@ FACTS: st.SearchStrategy[QueueFact] = st.one_of(
     st.builds(RecordsFinished, QUEUES, RUNS, st.sampled_from(FinishCause)),
     st.builds(RecordsEnding, QUEUES, PRODUCERS, RUNS),
     st.builds(RecordsDropped, QUEUES, INT64, INT64),
+    st.builds(RecordsReturned, QUEUES, RUNS),
     st.builds(RecordsStored, QUEUES, tuples(stored_records())),
 )
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.client.visible_batches import shown_batches
 from penstock.core.records import (
     BatchHeader,
     CompressionType,
@@ -18,7 +19,7 @@ from penstock.core.records import (
 )
 from penstock.core.records.record import assemble, rewrite_batch
 from penstock.spark.reading import OffsetRange, record_schema
-from penstock.spark.reading.decoder import TIMESTAMP_MS_MAX, arrow_batches, shown_batches
+from penstock.spark.reading.decoder import TIMESTAMP_MS_MAX, arrow_batches
 from tests.property.records.record_strategies import record_lists, timestamps
 
 ALL = OffsetRange("topic", 7, 0, 1 << 62)

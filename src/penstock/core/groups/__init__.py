@@ -17,13 +17,13 @@ one namespace and a group has one type:
     embedded_protocol            what classic consumers say inside JoinGroup and SyncGroup
     migration                    groups that change their type
     topic_patterns               subscriptions by regular expression
-    assignors                    uniform and range: who shall read what
+    assignors                    uniform, range and simple: who shall read what
     partition_sets               sets of partitions by topic id
     cluster_topics               what is known of topics: ids, partitions, racks
-    group_lookup                 groups of either type
+    share_group, share_protocol  one share group (KIP-932); ShareGroupHeartbeat, sessions, new topics
+    share_facts                  what is stored of share groups
+    group_lookup                 groups of any type
     offsets                      committed offsets: commit, fetch, delete, expire
-
-Share groups will stand beside them.
 
 **Durable and volatile.** Kafka's group protocol keeps most of its state in the coordinator's
 memory: parked requests, sessions, ids given out, a join phase under way. Only two things are
@@ -34,6 +34,7 @@ committed offsets. The machine is built the same way:
                     and all that a failover brings back
     ClassicGroups   live groups: made from the image and moved by commands and time
     ConsumerGroups  the same of consumer groups, of which all but sessions is stored
+    ShareGroups     the same of share groups; how far they have come is not here but in queues (`core.queues`)
 
 So `decide` and `expire` move the live groups at once, but nothing durable. That is safe under
 the rule of the coordinator runtime. Facts are applied as soon as they are appended, before
@@ -56,7 +57,7 @@ Where we differ from Kafka on purpose: a static member that comes back with othe
 rebalance, and one that comes back to a full group may join; an id that was given out and is
 returned causes no rebalance; no record is written for a group that has not settled a generation.
 
-Left out: share groups; authorisation; whether a topic exists; and bytes: `broker.coordinator`
+Left out: authorisation; whether a topic exists; and bytes: `broker.coordinator`
 translates facts to Kafka's record schemas.
 """
 
@@ -80,7 +81,10 @@ from penstock.core.groups.commands import (
     DescribedConsumerGroup,
     DescribedGroup,
     DescribedMember,
+    DescribedShareGroup,
+    DescribedShareMember,
     DescribeGroup,
+    DescribeShareGroup,
     FetchedOffset,
     FetchedOffsets,
     FetchOffsets,
@@ -107,6 +111,7 @@ from penstock.core.groups.commands import (
     OnReply,
     ReloadTopics,
     Reply,
+    ShareGroupHeartbeat,
     SyncGroup,
     SyncGroupResult,
     TopicToFetch,
@@ -152,8 +157,22 @@ from penstock.core.groups.outcome import (
     MigrationPolicy,
     RebalanceCompleted,
     RebalanceStarted,
+    ShareGroupOptions,
+    ShareGroupRemoved,
 )
 from penstock.core.groups.partition_sets import NO_PARTITIONS, PartitionSet, partition_set, rows
+from penstock.core.groups.share_facts import (
+    ShareCurrent,
+    SharedTopic,
+    ShareFact,
+    ShareFactDeleted,
+    ShareGroupStored,
+    ShareMemberStored,
+    ShareRecordKind,
+    ShareTarget,
+    ShareTargetEpoch,
+    ShareTopics,
+)
 
 __all__ = [
     "GroupCoordinator",
@@ -246,4 +265,20 @@ __all__ = [
     "CurrentAssignmentDeleted",
     "PatternResolved",
     "PatternDeleted",
+    "ShareGroupOptions",
+    "ShareGroupRemoved",
+    "ShareGroupHeartbeat",
+    "DescribeShareGroup",
+    "DescribedShareGroup",
+    "DescribedShareMember",
+    "ShareFact",
+    "ShareGroupStored",
+    "ShareMemberStored",
+    "ShareTarget",
+    "ShareTargetEpoch",
+    "ShareCurrent",
+    "ShareTopics",
+    "SharedTopic",
+    "ShareFactDeleted",
+    "ShareRecordKind",
 ]

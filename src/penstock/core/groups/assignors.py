@@ -3,8 +3,10 @@
     uniform   as many partitions for each member as the subscriptions allow, and as few as possible move
     range     neighbouring partitions for each member; topics with the same subscribers and the same
               number of partitions are cut at the same places, so that what is keyed alike is read together
+    simple    of share groups: as uniform, and where there are more members than partitions, the others
+              share the partitions that have the fewest members
 
-Both start from the last target, so that members keep what they have. With racks, a partition that is
+All start from the last target, so that members keep what they have. With racks, a partition that is
 free is given to a member in the rack of one of its replicas, if there is one with room: balance and
 what members have already come first.
 
@@ -95,6 +97,65 @@ def range_(given: AssignorInput) -> AssignorSteps:
             start = end
         yield
     return dict(found)
+
+
+def simple(given: AssignorInput) -> AssignorSteps:
+    """Spread partitions evenly; members that would have none share one with others."""
+    target = yield from uniform(given)
+    # Uniform gives each partition to one member.
+    counts = {
+        (topic_id, index): 1
+        for partitions in target.values()
+        for topic_id, indexes in partitions.items()
+        for index in indexes
+    }
+    yield
+    # By subscription: how many members a partition shall have at most, and those with the fewest members.
+    heaps: dict[tuple[TopicId, ...], tuple[int, list[tuple[int, _Partition]]]] = {}
+    # Those that had one first: the others fill what is left.
+    for number, member_id in enumerate(sorted(target, key=lambda each: (not given.previous.get(each), each))):
+        topics = given.members[member_id].topics
+        if target[member_id] or not topics:
+            continue
+        if topics not in heaps:
+            heaps[topics] = _fewest_members(given, topics, counts)
+            yield
+        had = given.previous.get(member_id, {})
+        had = {topic_id: indexes for topic_id, indexes in had.items() if topic_id in topics}
+        shared = _shared_partition(had, *heaps[topics], counts)
+        if shared is not None:
+            counts[shared] = counts.get(shared, 0) + 1
+            target[member_id] = {shared[0]: frozenset([shared[1]])}
+        if number % MEMBERS_PER_STEP == MEMBERS_PER_STEP - 1:
+            yield
+    return target
+
+
+def _fewest_members(
+    given: AssignorInput, topics: tuple[TopicId, ...], counts: Mapping[_Partition, int]
+) -> tuple[int, list[tuple[int, _Partition]]]:
+    readers = sum([member.topics == topics for member in given.members.values()])
+    found = [(each, index) for each in topics for index in range(given.topics[each].partitions)]
+    heap = [(counts.get(partition, 0), partition) for partition in found]
+    heapq.heapify(heap)
+    return -(-readers // max(1, len(heap))), heap
+
+
+def _shared_partition(
+    previous: PartitionSet, most: int, heap: list[tuple[int, _Partition]], counts: Mapping[_Partition, int]
+) -> _Partition | None:
+    """The one that the member had, if there is room; else one with the fewest members."""
+    for topic_id in sorted(previous):
+        for index in sorted(previous[topic_id]):
+            if 0 < counts.get((topic_id, index), 0) < most:
+                return topic_id, index
+    while heap:
+        count, partition = heap[0]
+        if count == counts.get(partition, 0):
+            heapq.heapreplace(heap, (count + 1, partition))
+            return partition
+        heapq.heapreplace(heap, (counts.get(partition, 0), partition))
+    return None
 
 
 ASSIGNORS: Mapping[str, Callable[[AssignorInput], AssignorSteps]] = {"uniform": uniform, "range": range_}

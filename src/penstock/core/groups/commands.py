@@ -48,6 +48,7 @@ class GroupType(enum.Enum):
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+    SHARE = "share"
 
 
 class JoinedMember(NamedTuple):
@@ -224,9 +225,36 @@ class DescribedConsumerGroup:
     members: tuple[DescribedConsumer, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class DescribedShareMember:
+    """One member of a share group as operators see it."""
+
+    member_id: str
+    rack_id: str | None
+    epoch: int
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...]
+    assignment: PartitionSet
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedShareGroup:
+    """One share group as operators see it; `topics` are those that it has queues of: id, name, partitions."""
+
+    group_id: str
+    state: GroupState
+    epoch: int
+    target_epoch: int
+    assignor: str
+    members: tuple[DescribedShareMember, ...]
+    topics: tuple[tuple[TopicId, str, int], ...] = ()
+
+
 Reply: TypeAlias = (
     ApiError
     | ConsumerHeartbeatResult
+    | DescribedShareGroup
     | DescribedConsumerGroup
     | JoinGroupResult
     | MemberIdRequired
@@ -356,6 +384,32 @@ class DescribeConsumerGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupHeartbeat:
+    """ShareGroupHeartbeat (KIP-932): join (epoch 0), stay, change the subscription, or leave (-1).
+
+    What is None (a timeout of -1) is as it was.
+    """
+
+    on_reply: OnReply
+    group_id: str
+    member_id: str
+    epoch: int
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: tuple[str, ...] | None = None
+    session_timeout_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeShareGroup:
+    """ShareGroupDescribe, for one group."""
+
+    on_reply: OnReply
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadTopics:
     """Topics were created, changed or deleted: groups that subscribe to them look at them again."""
 
@@ -474,5 +528,6 @@ OffsetCommand: TypeAlias = (
     CommitOffsets | CommitTransactionOffsets | FetchOffsets | DeleteOffsets | ForgetTopics
 )
 ConsumerCommand: TypeAlias = ConsumerGroupHeartbeat | DescribeConsumerGroup | ReloadTopics
+ShareCommand: TypeAlias = ShareGroupHeartbeat | DescribeShareGroup
 GroupCommand: TypeAlias = DeleteGroup | DescribeGroup | ListGroups
-Command: TypeAlias = ClassicCommand | ConsumerCommand | OffsetCommand | GroupCommand
+Command: TypeAlias = ClassicCommand | ConsumerCommand | ShareCommand | OffsetCommand | GroupCommand

@@ -12,12 +12,14 @@ from penstock.core.groups.commands import (
     Command,
     CommitOffsets,
     CommitTransactionOffsets,
+    ConsumerCommand,
     ConsumerGroupHeartbeat,
     DeleteGroup,
     DeleteOffsets,
     DescribeConsumerGroup,
     DescribedGroup,
     DescribeGroup,
+    DescribeShareGroup,
     FetchOffsets,
     ForgetTopics,
     GroupOk,
@@ -29,6 +31,8 @@ from penstock.core.groups.commands import (
     ListedGroups,
     ListGroups,
     ReloadTopics,
+    ShareCommand,
+    ShareGroupHeartbeat,
     SyncGroup,
 )
 from penstock.core.groups.consumer_group import JOIN_EPOCH, ConsumerGroup
@@ -38,7 +42,9 @@ from penstock.core.groups.group_lookup import AnyGroup, GroupLookup
 from penstock.core.groups.migration import GroupMigration
 from penstock.core.groups.offset_facts import OffsetDeleted
 from penstock.core.groups.offsets import OffsetRetention, decide_offsets
-from penstock.core.groups.outcome import GroupDeadlines, GroupOptions, GroupOutcome
+from penstock.core.groups.outcome import GroupDeadlines, GroupOptions, GroupOutcome, ShareGroupRemoved
+from penstock.core.groups.share_group import ShareGroup
+from penstock.core.groups.share_protocol import ShareGroups
 from penstock.core.model import ErrorKind, Instant, Now
 
 
@@ -56,9 +62,10 @@ class GroupCoordinator:
         self._classic = ClassicGroups(self._image)
         topics = NoTopics() if topics is None else topics
         self._consumers = ConsumerGroups(self._image, topics)
+        self._shares = ShareGroups(self._image, topics)
         self._classic_members = ClassicMembers(self._consumers, topics)
         self._migration = GroupMigration(self._image, self._classic, self._consumers, topics)
-        self._groups = GroupLookup(self._image, self._classic, self._consumers)
+        self._groups = GroupLookup(self._image, self._classic, self._consumers, self._shares)
         self._retention = OffsetRetention(self._image, self._groups)
         self._deadlines = GroupDeadlines()
         self._facts_owed = 0
@@ -78,7 +85,15 @@ class GroupCoordinator:
         """How many facts `snapshot` has."""
         image = self._image
         consumers = sum([group.size() for group in image.consumers.values()])
-        return len(image.groups) + consumers + sum(map(len, image.offsets.values())) + len(image.pending)
+        # Asked with every append: no call where there are none.
+        shares = sum([group.size() for group in image.shares.values()]) if image.shares else 0
+        return (
+            len(image.groups)
+            + consumers
+            + shares
+            + sum(map(len, image.offsets.values()))
+            + len(image.pending)
+        )
 
     def snapshot(self) -> Iterator[Fact]:
         """The durable state as facts, each as it is when the iterator reaches it.
@@ -91,17 +106,20 @@ class GroupCoordinator:
         groups = (image.groups.get(group_id) for group_id in group_ids)
         stored = list(image.consumers.values())
         consumers = chain.from_iterable(group.facts() for group in stored)
+        shared = list(image.shares.values())
+        shares = chain.from_iterable(group.facts() for group in shared)
         offsets = (image.offsets_of(group_id).get(partition) for group_id, partition in keys)
         # Behind the committed ones: a position that is committed later supersedes what is pending, also
         # what became pending since the call.
         pending = image.pending.copies()
-        return (fact for fact in chain(groups, consumers, offsets, pending) if fact is not None)
+        return (fact for fact in chain(groups, consumers, shares, offsets, pending) if fact is not None)
 
     def resume(self, now: Now) -> GroupOutcome:
         """Begin to lead, once the log is replayed: every session starts now, in full."""
         outcome = GroupOutcome(now, self._options, self._deadlines)
         self._classic.resume(outcome)
         self._consumers.resume(outcome)
+        self._shares.resume(outcome)
         self._retention.plan(outcome)
         self._facts_owed = len(outcome.facts)
         return outcome
@@ -121,10 +139,10 @@ class GroupCoordinator:
                 | ForgetTopics()
             ):
                 decide_offsets(command, self._image, self._groups, outcome)
-            case ConsumerGroupHeartbeat():
-                self._consumer_heartbeat(command, outcome)
-            case DescribeConsumerGroup() | ReloadTopics():
-                self._consumers.decide(command, outcome)
+            case ConsumerGroupHeartbeat() | DescribeConsumerGroup() | ReloadTopics():
+                self._consumer_request(command, outcome)
+            case ShareGroupHeartbeat() | DescribeShareGroup():
+                self._share_request(command, outcome)
             case DescribeGroup():
                 described = _described(command.group_id, self._groups.find(command.group_id, outcome))
                 outcome.responses.append((command.on_reply, described))
@@ -148,6 +166,8 @@ class GroupCoordinator:
                 break
             if group_id in self._image.consumers:
                 again = self._consumers.expire(group_id, outcome)
+            elif group_id in self._image.shares:
+                again = self._shares.expire(group_id, outcome)
             else:
                 again = self._classic.expire(group_id, outcome)
             if again is not None:
@@ -167,6 +187,11 @@ class GroupCoordinator:
 
     def _classic_request(self, command: ClassicCommand, outcome: GroupOutcome) -> None:
         """A request of a classic member, which may be in a consumer group."""
+        if command.group_id in self._image.shares:
+            is_join = isinstance(command, JoinGroup)
+            kind = ErrorKind.INCONSISTENT_PROTOCOL if is_join else ErrorKind.UNKNOWN_MEMBER
+            outcome.refuse(command.on_reply, kind, _is_shared(command.group_id))
+            return
         if command.group_id not in self._image.consumers:
             self._classic.decide(command, outcome)
             return
@@ -180,7 +205,22 @@ class GroupCoordinator:
         else:
             self._classic_members.decide(group, command, outcome)
 
+    def _consumer_request(self, command: ConsumerCommand, outcome: GroupOutcome) -> None:
+        match command:
+            case ConsumerGroupHeartbeat():
+                self._consumer_heartbeat(command, outcome)
+            case ReloadTopics():
+                self._shares.reload(command)
+                self._consumers.decide(command, outcome)
+            case DescribeConsumerGroup():
+                self._consumers.decide(command, outcome)
+            case _:
+                assert_never(command)
+
     def _consumer_heartbeat(self, command: ConsumerGroupHeartbeat, outcome: GroupOutcome) -> None:
+        if command.group_id in self._image.shares:
+            outcome.refuse(command.on_reply, ErrorKind.UNKNOWN_GROUP, _is_shared(command.group_id))
+            return
         classic = None
         if command.epoch == JOIN_EPOCH and command.group_id not in self._image.consumers:
             classic = self._classic.find(command.group_id)
@@ -190,6 +230,24 @@ class GroupCoordinator:
                 outcome.refuse(command.on_reply, ErrorKind.UNKNOWN_GROUP, reason)
                 return
         self._consumers.decide(command, outcome)
+
+    def _share_request(self, command: ShareCommand, outcome: GroupOutcome) -> None:
+        group_id = command.group_id
+        is_known = group_id in self._image.shares
+        if (
+            isinstance(command, ShareGroupHeartbeat)
+            and not is_known
+            and not self._shares.problem(command, outcome)
+        ):
+            other = self._groups.find(group_id, outcome)
+            if other is not None and (not other.is_empty or self._image.has_positions(group_id)):
+                detail = f"group {group_id} is not a share group"
+                outcome.refuse(command.on_reply, ErrorKind.UNKNOWN_GROUP, detail)
+                return
+            if other is not None and command.epoch == JOIN_EPOCH:
+                # Nothing is left of it that anybody could miss.
+                self._groups.delete(group_id, outcome)
+        self._shares.decide(command, outcome)
 
     def _list(self, command: ListGroups, outcome: GroupOutcome) -> None:
         states = [state.lower() for state in command.states]
@@ -214,13 +272,20 @@ class GroupCoordinator:
         pending = self._image.pending.partitions_of(command.group_id)
         for partition in dict.fromkeys([*committed, *pending]):
             outcome.facts.append(OffsetDeleted(command.group_id, partition))
+        if isinstance(group, ShareGroup):
+            topics = tuple((each.id, each.partitions) for each in group.known)
+            outcome.events.append(ShareGroupRemoved(command.group_id, topics))
         self._groups.delete(command.group_id, outcome)
         outcome.responses.append((command.on_reply, GroupOk()))
 
 
+def _is_shared(group_id: str) -> str:
+    return f"group {group_id} is a share group"
+
+
 def _described(group_id: str, group: AnyGroup | None) -> DescribedGroup:
     # A group has one type; the other's request does not find it.
-    if group is None or isinstance(group, ConsumerGroup):
+    if group is None or isinstance(group, ConsumerGroup | ShareGroup):
         return DescribedGroup(group_id, GroupState.DEAD, GroupType.CLASSIC, "", "", ())
     # Only a stable group has settled on a protocol; before, members' metadata is in flux.
     protocol = group.protocol if group.state is GroupState.STABLE else None

@@ -8,7 +8,7 @@
 
 A `TransactionalOffsetCommitted` is the record of an `OffsetCommitted` in a batch of its producer's
 transaction, and a `TransactionEnded` is the marker that ends it: see `offset_facts`. The facts of
-consumer groups are in `consumer_facts`.
+consumer groups are in `consumer_facts`, those of share groups in `share_facts`.
 """
 
 from collections.abc import Mapping
@@ -23,6 +23,7 @@ from penstock.core.groups.offset_facts import (
     TransactionalOffsetCommitted,
     TransactionEnded,
 )
+from penstock.core.groups.share_facts import ShareFact, StoredShareGroup
 from penstock.core.model import LeaderEpoch, Timestamp, TopicPartition
 from penstock.core.values import dataclass
 
@@ -64,7 +65,7 @@ class GroupDeleted:
 
 
 OffsetFact: TypeAlias = OffsetCommitted | OffsetDeleted | TransactionalOffsetCommitted | TransactionEnded
-Fact: TypeAlias = GroupStored | GroupDeleted | OffsetFact | ConsumerFact
+Fact: TypeAlias = GroupStored | GroupDeleted | OffsetFact | ConsumerFact | ShareFact
 _NOTHING: Mapping[TopicPartition, OffsetCommitted] = {}
 
 
@@ -76,6 +77,7 @@ class GroupImage:
     offsets: dict[str, dict[TopicPartition, OffsetCommitted]] = field(default_factory=dict)
     pending: PendingOffsets = field(default_factory=PendingOffsets)
     consumers: dict[str, StoredConsumerGroup] = field(default_factory=dict)
+    shares: dict[str, StoredShareGroup] = field(default_factory=dict)
 
     def apply(self, fact: Fact) -> None:
         """Total: any fact may follow any other, a tombstone of nothing included."""
@@ -94,7 +96,7 @@ class GroupImage:
                 for position in self.pending.end(fact):
                     self.offsets.setdefault(position.group_id, {})[position.partition] = position
             case _:
-                self._apply_consumer(fact)
+                self._apply_of_type(fact)
 
     def offsets_of(self, group_id: str) -> Mapping[TopicPartition, OffsetCommitted]:
         return self.offsets.get(group_id, _NOTHING)
@@ -108,10 +110,15 @@ class GroupImage:
         return group_id in self.offsets or self.pending.has_group(group_id)
 
     def knows(self, group_id: str) -> bool:
-        return group_id in self.groups or group_id in self.consumers or self.has_positions(group_id)
+        is_stored = group_id in self.groups or group_id in self.consumers or group_id in self.shares
+        return is_stored or self.has_positions(group_id)
 
     def group_ids(self) -> list[str]:
-        return list(dict.fromkeys([*self.groups, *self.offsets, *self.pending.group_ids(), *self.consumers]))
+        return list(
+            dict.fromkeys(
+                [*self.groups, *self.offsets, *self.pending.group_ids(), *self.consumers, *self.shares]
+            )
+        )
 
     def _commit_offset(self, fact: OffsetCommitted) -> None:
         offsets = self.offsets.setdefault(fact.group_id, {})
@@ -121,6 +128,12 @@ class GroupImage:
         else:
             self.pending.supersede(fact.group_id, fact.partition)
         offsets[fact.partition] = fact
+
+    def _apply_of_type(self, fact: ConsumerFact | ShareFact) -> None:
+        if isinstance(fact, ShareFact):
+            self._apply_share(fact)
+        else:
+            self._apply_consumer(fact)
 
     def _apply_consumer(self, fact: ConsumerFact) -> None:
         group = self.consumers.get(fact.group_id)
@@ -132,6 +145,14 @@ class GroupImage:
         group.delete(fact)
         if group.is_gone:
             del self.consumers[fact.group_id]
+
+    def _apply_share(self, fact: ShareFact) -> None:
+        group = self.shares.get(fact.group_id)
+        if group is None:
+            group = self.shares[fact.group_id] = StoredShareGroup()
+        group.apply(fact)
+        if group.is_gone:
+            del self.shares[fact.group_id]
 
     def _delete_offset(self, fact: OffsetDeleted) -> None:
         self.pending.supersede(fact.group_id, fact.partition)

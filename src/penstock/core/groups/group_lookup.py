@@ -1,4 +1,4 @@
-"""Groups of either type by their id."""
+"""Groups of any type by their id."""
 
 from typing import TypeAlias
 
@@ -9,28 +9,40 @@ from penstock.core.groups.consumer_group import ConsumerGroup
 from penstock.core.groups.consumer_protocol import ConsumerGroups
 from penstock.core.groups.facts import GroupDeleted, GroupImage
 from penstock.core.groups.outcome import GroupOutcome
+from penstock.core.groups.share_group import ShareGroup
+from penstock.core.groups.share_protocol import ShareGroups
 
-AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup
+AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup
 
 
 class GroupLookup:
     """Finds, lists and deletes groups, whatever their type."""
 
-    def __init__(self, image: GroupImage, classic: ClassicGroups, consumers: ConsumerGroups) -> None:
+    def __init__(
+        self, image: GroupImage, classic: ClassicGroups, consumers: ConsumerGroups, shares: ShareGroups
+    ) -> None:
         self._image = image
         self._classic = classic
         self._consumers = consumers
+        self._shares = shares
 
     def find(self, group_id: str, outcome: GroupOutcome) -> AnyGroup | None:
         if group_id in self._image.consumers:
             return self._consumers.find(group_id, outcome)
+        if group_id in self._image.shares:
+            return self._shares.find(group_id, outcome)
         return self._classic.find(group_id)
 
     def listed(self) -> list[ListedGroup]:
         """Every group by id."""
-        consumers = [self._consumers.listed(group_id) for group_id in self._image.consumers]
-        classic = [each for each in self._classic.listed() if each.group_id not in self._image.consumers]
-        return sorted(consumers + classic, key=lambda group: group.group_id)
+        image = self._image
+        others = [self._consumers.listed(group_id) for group_id in image.consumers]
+        others += [
+            self._shares.listed(group_id) for group_id in image.shares if group_id not in image.consumers
+        ]
+        known = {group.group_id for group in others}
+        classic = [each for each in self._classic.listed() if each.group_id not in known]
+        return sorted(others + classic, key=lambda group: group.group_id)
 
     def delete(self, group_id: str, outcome: GroupOutcome) -> None:
         """Delete what is stored of an empty group but its offsets."""
@@ -38,6 +50,10 @@ class GroupLookup:
         if stored is not None:
             outcome.facts += stored.tombstones(group_id)
             self._consumers.forget(group_id)
+        shared = self._image.shares.get(group_id)
+        if shared is not None:
+            outcome.facts += shared.tombstones(group_id)
+            self._shares.forget(group_id)
         if group_id in self._image.groups:
             outcome.facts.append(GroupDeleted(group_id))
         self._classic.forget(group_id)

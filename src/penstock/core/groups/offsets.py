@@ -31,6 +31,7 @@ from penstock.core.groups.facts import GroupImage
 from penstock.core.groups.group_lookup import AnyGroup, GroupLookup
 from penstock.core.groups.offset_facts import OffsetCommitted, OffsetDeleted, TransactionalOffsetCommitted
 from penstock.core.groups.outcome import GroupOutcome
+from penstock.core.groups.share_group import ShareGroup
 from penstock.core.model import MILLISECOND, ErrorKind, Instant, Timestamp, TopicId, TopicPartition
 
 
@@ -43,8 +44,8 @@ def decide_offsets(
         case CommitTransactionOffsets():
             _commit_in_transaction(groups.find(command.group_id, outcome), command, outcome)
         case FetchOffsets():
-            is_consumer = command.group_id in image.consumers
-            group = groups.find(command.group_id, outcome) if is_consumer else None
+            is_typed = command.group_id in image.consumers or command.group_id in image.shares
+            group = groups.find(command.group_id, outcome) if is_typed else None
             _fetch(group, image, command, outcome)
         case DeleteOffsets():
             _delete(groups.find(command.group_id, outcome), image, command, outcome)
@@ -72,6 +73,9 @@ def _why_not_commit(group: AnyGroup | None, command: CommitOffsets) -> ErrorKind
     if group is None:
         # A consumer that assigns itself needs no group; one that names a generation has lost its own.
         return None if command.generation < 0 else ErrorKind.UNKNOWN_GROUP
+    if isinstance(group, ShareGroup):
+        # It has no positions but queues.
+        return ErrorKind.UNKNOWN_GROUP
     if isinstance(group, ConsumerGroup):
         return group.commit_error_kind(command)
     if command.generation < 0 and group.is_empty:
@@ -122,6 +126,8 @@ def _why_not_commit_in_transaction(
     """A rebalance does not stop a transaction: it must be able to end with what its member has read."""
     if group is None:
         return None if command.generation < 0 else ErrorKind.ILLEGAL_GENERATION
+    if isinstance(group, ShareGroup):
+        return ErrorKind.UNKNOWN_GROUP
     if command.generation < 0 and not command.member_id and command.instance_id is None:
         # Older versions name no member.
         return None
@@ -161,6 +167,8 @@ def _commit_one(offset: OffsetToCommit, command: CommitOffsets, outcome: GroupOu
 def _fetch(group: AnyGroup | None, image: GroupImage, command: FetchOffsets, outcome: GroupOutcome) -> None:
     """An unknown group has committed nothing, and that is no error: clients start from there."""
     kind = group.fetch_error_kind(command) if isinstance(group, ConsumerGroup) else None
+    if isinstance(group, ShareGroup):
+        kind = ErrorKind.UNKNOWN_GROUP
     if kind is not None:
         outcome.refuse(command.on_reply, kind)
         return
@@ -198,7 +206,7 @@ def _is_of_another_topic(committed: OffsetCommitted, topic_id: TopicId | None) -
 
 def _delete(group: AnyGroup | None, image: GroupImage, command: DeleteOffsets, outcome: GroupOutcome) -> None:
     """Delete offsets, unless the group is reading those topics."""
-    if group is None:
+    if group is None or isinstance(group, ShareGroup):
         outcome.refuse(command.on_reply, ErrorKind.UNKNOWN_GROUP)
         return
     if not group.is_empty and not group.is_consumer_group:
@@ -259,7 +267,7 @@ class OffsetRetention:
 
     def _delete_expired(self, group_id: str, outcome: GroupOutcome) -> None:
         group = self._groups.find(group_id, outcome)
-        if group is None:
+        if group is None or isinstance(group, ShareGroup):
             return
         offsets = self._image.offsets_of(group_id)
         expired = [
@@ -274,7 +282,7 @@ class OffsetRetention:
             self._groups.delete(group_id, outcome)
 
 
-def _is_expired(offset: OffsetCommitted, group: AnyGroup, outcome: GroupOutcome) -> bool:
+def _is_expired(offset: OffsetCommitted, group: ClassicGroup | ConsumerGroup, outcome: GroupOutcome) -> bool:
     since = _aging_since(group)
     if since is None or group.is_subscribed_to(offset.partition.topic):
         return False
@@ -283,7 +291,7 @@ def _is_expired(offset: OffsetCommitted, group: AnyGroup, outcome: GroupOutcome)
     return outcome.now.wall - since(offset) >= outcome.options.offsets_retention_ms
 
 
-def _aging_since(group: AnyGroup) -> Callable[[OffsetCommitted], Timestamp] | None:
+def _aging_since(group: ClassicGroup | ConsumerGroup) -> Callable[[OffsetCommitted], Timestamp] | None:
     """From when on an offset of this group ages; None while none of them does."""
     if isinstance(group, ConsumerGroup) or group.protocol_type is None:
         return _committed_at

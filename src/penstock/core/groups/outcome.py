@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from penstock.core.groups.commands import GroupType, OnReply, Reply
 from penstock.core.groups.facts import Fact
-from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, Now
+from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, Now, TopicId
 from penstock.core.values import dataclass
 
 
@@ -22,7 +22,7 @@ class MigrationPolicy(enum.Enum):
 
 
 class ConsumerGroupTimeouts(NamedTuple):
-    """The timeouts of one consumer group."""
+    """The timeouts of one consumer or share group."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 500
@@ -44,6 +44,19 @@ class ConsumerGroupOptions:
     timeouts: Callable[[str], ConsumerGroupTimeouts] = default_timeouts
     # A target assignment with more to do than this, in partitions, is computed in several turns.
     assigned_per_turn_max: int = 4_000
+
+
+def default_share_timeouts(_: str) -> ConsumerGroupTimeouts:
+    return ConsumerGroupTimeouts(45_000, 5_000)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupOptions:
+    """Limits of share groups (KIP-932)."""
+
+    members_max: int = 200
+    # By group id: groups have configuration of their own.
+    timeouts: Callable[[str], ConsumerGroupTimeouts] = default_share_timeouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +83,7 @@ class GroupOptions:
     # together do not block the loop; the host calls again while a deadline is due.
     groups_expired_per_turn_max: int = 16
     consumer: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)
+    share: ShareGroupOptions = field(default_factory=ShareGroupOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +108,23 @@ class RebalanceCompleted:
 
 @dataclass(frozen=True, slots=True)
 class MemberRemoved:
-    """A member left or was given up."""
+    """A member left or was given up; one of a share group may have leases on records of its topics."""
 
     group_id: str
     member_id: str
     reason: str
+    shared_topics: tuple[str, ...] = ()
 
 
-Event: TypeAlias = RebalanceStarted | RebalanceCompleted | MemberRemoved
+@dataclass(frozen=True, slots=True)
+class ShareGroupRemoved:
+    """A share group was deleted; it may have queues of these topics: id, and how many partitions."""
+
+    group_id: str
+    topics: tuple[tuple[TopicId, int], ...]
+
+
+Event: TypeAlias = RebalanceStarted | RebalanceCompleted | MemberRemoved | ShareGroupRemoved
 
 
 class GroupDeadlines:

@@ -7,7 +7,6 @@
     queue            the state of one queue
     delivery_order   which record is next, and what is due
     coordinator      the machine: decides, ends leases and delays
-    timer_wheel      very many timers, for records that are published later; nothing uses it yet
 
 A queue is what one group has to do of one partition. The leader of the partition offers it records
 (`OfferRecords`: offsets and attributes, never values) and acquires leases for consumers (`AcquireRecords`);
@@ -19,9 +18,7 @@ moves to the dead-letter topic: `DeadLettersDue` says that there is one, `FindDe
 Memory: at most `window_max` records that are ready, leased or moving, and `delayed_max` that are delayed. The
 backlog is the log's. docs/adr/0016-queue-view.md says why a record has one lease at a time, whoever fails.
 
-No server uses it yet: nobody can ask a broker for a queue.
-
-Left out: the redrive of dead letters, which is a transaction of the host and a new record for the queue.
+Left out: the redrive of dead letters, which is a transaction of the host (`broker/queues/redrive.py`).
 """
 
 from penstock.core.queues.commands import (
@@ -30,7 +27,7 @@ from penstock.core.queues.commands import (
     ClaimCommand,
     ClaimResults,
     DeadLetter,
-    DeadLetters,
+    DeadLettersFound,
     Demand,
     DescribeQueue,
     FindDeadLetters,
@@ -41,6 +38,9 @@ from penstock.core.queues.commands import (
     OnReply,
     OpenQueue,
     PauseQueue,
+    PeekedRecord,
+    PeekedState,
+    PeekRecords,
     QueueCommand,
     QueueDescription,
     QueueOk,
@@ -48,11 +48,13 @@ from penstock.core.queues.commands import (
     QueueReply,
     RecordsAccepted,
     RecordsAcquired,
+    RecordsPeeked,
     RejectRecords,
     ReleaseConsumer,
     ReleaseRecords,
     RenewLeases,
     ResetQueue,
+    ReturnRecords,
 )
 from penstock.core.queues.coordinator import (
     CONSUMER_LOST,
@@ -73,6 +75,7 @@ from penstock.core.queues.facts import (
     NO_TIME,
     OFFSET_MAX,
     PRIORITY_MAX,
+    REDRIVE_GROUP,
     Failure,
     FinishCause,
     Lease,
@@ -83,19 +86,20 @@ from penstock.core.queues.facts import (
     QueueRecord,
     QueueSettings,
     QueueStored,
+    QueueTransactionEnded,
     RecordsDropped,
     RecordsEnding,
     RecordsFinished,
     RecordsGivenUp,
     RecordsLeased,
     RecordsReleased,
+    RecordsReturned,
     RecordsStored,
     RecordsTaken,
     RecordState,
     ReleasedRecord,
     Run,
     StoredRecord,
-    TransactionEnded,
     TransactionProducer,
     offsets_in,
     runs_of,
@@ -105,13 +109,18 @@ from penstock.core.queues.receipts import (
     ATTEMPTS_MAX,
     INVALID_RECEIPT,
     TOKEN_MAX,
-    Claim,
+    LeaseClaim,
     Receipt,
     read_receipt,
     write_receipt,
 )
-from penstock.core.queues.record_headers import QueueOffer, dead_letter_headers, offer_of
-from penstock.core.queues.timer_wheel import TimerWheel
+from penstock.core.queues.record_headers import (
+    ORIGIN_PARTITION,
+    ORIGIN_TOPIC,
+    QueueOffer,
+    dead_letter_headers,
+    offer_of,
+)
 
 __all__ = [
     "QueueCoordinator",
@@ -141,16 +150,17 @@ __all__ = [
     "AcquireRecords",
     "RecordsAcquired",
     "LeasedRecord",
-    "Claim",
+    "LeaseClaim",
     "ClaimCommand",
     "ClaimResults",
     "AcknowledgeRecords",
     "ReleaseRecords",
+    "ReturnRecords",
     "RejectRecords",
     "RenewLeases",
     "ReleaseConsumer",
     "FindDeadLetters",
-    "DeadLetters",
+    "DeadLettersFound",
     "DeadLetter",
     "FinishMoves",
     "PauseQueue",
@@ -158,25 +168,29 @@ __all__ = [
     "ForgetQueue",
     "DescribeQueue",
     "QueueDescription",
+    "PeekRecords",
+    "RecordsPeeked",
+    "PeekedRecord",
+    "PeekedState",
     "QueueOk",
     "Receipt",
     "read_receipt",
     "write_receipt",
     "INVALID_RECEIPT",
-    "TimerWheel",
     "QueueFact",
     "QueueStored",
     "QueueForgotten",
     "RecordsTaken",
     "RecordsLeased",
     "LeasesProlonged",
+    "RecordsReturned",
     "RecordsReleased",
     "ReleasedRecord",
     "RecordsGivenUp",
     "RecordsFinished",
     "FinishCause",
     "RecordsEnding",
-    "TransactionEnded",
+    "QueueTransactionEnded",
     "TransactionProducer",
     "RecordsDropped",
     "RecordsStored",
@@ -186,7 +200,10 @@ __all__ = [
     "Failure",
     "NO_TIME",
     "OFFSET_MAX",
+    "ORIGIN_PARTITION",
+    "ORIGIN_TOPIC",
     "PRIORITY_MAX",
+    "REDRIVE_GROUP",
     "ATTEMPTS_MAX",
     "TOKEN_MAX",
     "LEASE_ENDED",

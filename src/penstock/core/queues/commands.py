@@ -8,6 +8,7 @@ itself says who may.
 jitter are random numbers that come in with the command.
 """
 
+import enum
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
@@ -21,7 +22,7 @@ from penstock.core.queues.facts import (
     Run,
     TransactionProducer,
 )
-from penstock.core.queues.receipts import Claim
+from penstock.core.queues.receipts import LeaseClaim
 from penstock.core.values import dataclass
 
 
@@ -80,7 +81,7 @@ class DeadLetter(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetters:
+class DeadLettersFound:
     """Records to move, oldest first."""
 
     records: tuple[DeadLetter, ...]
@@ -101,6 +102,33 @@ class QueueDescription:
     moving: int
 
 
+class PeekedState(enum.IntEnum):
+    """What can be said of a record that is not finished."""
+
+    AVAILABLE = 0
+    DELAYED = 1
+    LEASED = 2
+    MOVING = 3
+
+
+class PeekedRecord(NamedTuple):
+    """A record that is not finished: how often it was delivered, who has it, why the last delivery failed."""
+
+    offset: Offset
+    state: PeekedState
+    attempts: int = 0
+    consumer: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsPeeked:
+    """Records in the order of the log; those from `end` on are all available."""
+
+    records: tuple[PeekedRecord, ...]
+    end: Offset
+
+
 @dataclass(frozen=True, slots=True)
 class QueueOk:
     """Done; there is nothing else to return."""
@@ -111,8 +139,9 @@ QueueReply: TypeAlias = (
     | RecordsAccepted
     | RecordsAcquired
     | ClaimResults
-    | DeadLetters
+    | DeadLettersFound
     | QueueDescription
+    | RecordsPeeked
     | QueueOk
     | ApiError
 )
@@ -123,9 +152,10 @@ OnReply: TypeAlias = Callable[[QueueReply], None]
 class OpenQueue:
     """Begin to serve the queue as the data partition's leader; it is created if it does not exist.
 
-    To be sent by every new leader, and when the start of the log or a setting has changed. `log_end` is the
-    end of the leader's log, not its high watermark: what a queue has beyond it was lost by an unclean
-    election. `start` is where a new queue begins.
+    To be sent by a new leader before anything else, and when the start of the log or a setting has changed.
+    `log_end` is the end of the leader's log, not its high watermark, and `epochs` says where its leader
+    epochs start: what a queue has beyond the end, or beyond the start of an epoch that is later than its
+    own, was lost by an unclean election. `start` is where a new queue begins.
     """
 
     on_reply: OnReply
@@ -135,6 +165,7 @@ class OpenQueue:
     log_start: Offset
     log_end: Offset
     start: Offset
+    epochs: tuple[tuple[LeaderEpoch, Offset], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +187,10 @@ class OfferRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcquireRecords:
-    """Lease up to `records_max` records to a consumer; `lease_ms` is the queue's unless it is given."""
+    """Lease up to `records_max` records to a consumer; `lease_ms` is the queue's unless it is given.
+
+    With `offsets`, only those of them that are ready.
+    """
 
     on_reply: OnReply
     queue: QueueId
@@ -165,6 +199,7 @@ class AcquireRecords:
     records_max: int
     token: int
     lease_ms: int | None = None
+    offsets: tuple[Offset, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +208,7 @@ class AcknowledgeRecords:
 
     on_reply: OnReply
     queue: QueueId
-    claims: tuple[Claim, ...]
+    claims: tuple[LeaseClaim, ...]
     consumer: str | None = None
     producer: TransactionProducer | None = None
 
@@ -184,11 +219,21 @@ class ReleaseRecords:
 
     on_reply: OnReply
     queue: QueueId
-    claims: tuple[Claim, ...]
+    claims: tuple[LeaseClaim, ...]
     consumer: str | None = None
     delay_ms: int | None = None
     jitter: int = 0
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnRecords:
+    """The leases did not reach their consumer: as if there had been none. From the node itself."""
+
+    on_reply: OnReply
+    queue: QueueId
+    claims: tuple[LeaseClaim, ...]
+    consumer: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +242,7 @@ class RejectRecords:
 
     on_reply: OnReply
     queue: QueueId
-    claims: tuple[Claim, ...]
+    claims: tuple[LeaseClaim, ...]
     consumer: str | None = None
     reason: str = ""
 
@@ -208,7 +253,7 @@ class RenewLeases:
 
     on_reply: OnReply
     queue: QueueId
-    claims: tuple[Claim, ...]
+    claims: tuple[LeaseClaim, ...]
     consumer: str | None = None
     lease_ms: int | None = None
 
@@ -275,7 +320,17 @@ class DescribeQueue:
     queue: QueueId
 
 
-ClaimCommand: TypeAlias = AcknowledgeRecords | ReleaseRecords | RejectRecords | RenewLeases
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeekRecords:
+    """Ask for the next records that are not finished, without leasing them."""
+
+    on_reply: OnReply
+    queue: QueueId
+    from_offset: Offset
+    count: int
+
+
+ClaimCommand: TypeAlias = AcknowledgeRecords | ReleaseRecords | ReturnRecords | RejectRecords | RenewLeases
 QueueCommand: TypeAlias = (
     OpenQueue
     | OfferRecords
@@ -288,4 +343,5 @@ QueueCommand: TypeAlias = (
     | ResetQueue
     | ForgetQueue
     | DescribeQueue
+    | PeekRecords
 )

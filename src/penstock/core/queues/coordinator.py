@@ -21,7 +21,7 @@ from penstock.core.queues.commands import (
     ClaimCommand,
     ClaimResults,
     DeadLetter,
-    DeadLetters,
+    DeadLettersFound,
     Demand,
     DescribeQueue,
     FindDeadLetters,
@@ -32,6 +32,9 @@ from penstock.core.queues.commands import (
     OnReply,
     OpenQueue,
     PauseQueue,
+    PeekedRecord,
+    PeekedState,
+    PeekRecords,
     QueueCommand,
     QueueDescription,
     QueueOk,
@@ -39,15 +42,18 @@ from penstock.core.queues.commands import (
     QueueReply,
     RecordsAccepted,
     RecordsAcquired,
+    RecordsPeeked,
     RejectRecords,
     ReleaseConsumer,
     ReleaseRecords,
     RenewLeases,
     ResetQueue,
+    ReturnRecords,
 )
-from penstock.core.queues.delivery_order import DeliveryOrder, Entry
+from penstock.core.queues.delivery_order import DeliveryOrder, QueueEntry
 from penstock.core.queues.facts import (
     OFFSET_MAX,
+    PRIORITY_MAX,
     FinishCause,
     Lease,
     LeasesProlonged,
@@ -57,29 +63,36 @@ from penstock.core.queues.facts import (
     QueueRecord,
     QueueSettings,
     QueueStored,
+    QueueTransactionEnded,
     RecordsDropped,
     RecordsEnding,
     RecordsFinished,
     RecordsGivenUp,
     RecordsLeased,
     RecordsReleased,
+    RecordsReturned,
     RecordsStored,
     RecordsTaken,
     RecordState,
     ReleasedRecord,
     Run,
-    TransactionEnded,
     runs_of,
 )
 from penstock.core.queues.queue import Queue, lease_deadline
-from penstock.core.queues.receipts import ATTEMPTS_MAX, TOKEN_MAX, Claim
+from penstock.core.queues.receipts import ATTEMPTS_MAX, TOKEN_MAX, LeaseClaim
 from penstock.core.values import dataclass
 
 LEASE_ENDED = "the lease ended without an acknowledgement"
 CONSUMER_LOST = "the consumer was lost"
 REJECTED = "the consumer rejected the record"
 RELEASED = "the consumer released the record"
+_INT64_MAX = (1 << 63) - 1
 _64_BITS = 2**64 - 1
+_PEEKED = {
+    RecordState.AVAILABLE: PeekedState.AVAILABLE,
+    RecordState.LEASED: PeekedState.LEASED,
+    RecordState.MOVING: PeekedState.MOVING,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +114,7 @@ class QueueOptions:
     reason_chars_max: int = 250
     # One call of `expire` ends no more than this many leases and delays of a queue.
     expired_per_turn_max: int = 1_000
-    # The wall clock may jump, and markers come without a call: what follows is found so much later at most.
+    # The wall clock may jump: what follows is found so much later at most.
     check_ms: int = 1_000
     # Records in one fact of a snapshot. The rewrite takes facts by the hundreds in a step.
     stored_per_fact: int = 16
@@ -183,9 +196,20 @@ class QueueCoordinator:
         """The durable state, read only."""
         return self._queues
 
+    def queues_with_dead_letters(self) -> list[QueueId]:
+        """Those that have records to move; none unless this node leads.
+
+        Those, too, whose records a transaction moves already: whoever began it may be gone.
+        """
+        return [
+            queue_id
+            for queue_id, queue in self._queues.items()
+            if queue.order is not None and (queue.order.moving or queue.order.ending_moves)
+        ]
+
     def apply(self, fact: QueueFact) -> None:
         """Apply a fact of the log."""
-        if isinstance(fact, TransactionEnded):
+        if isinstance(fact, QueueTransactionEnded):
             self._end_transaction(fact)
             return
         self._changed[fact.queue] = None
@@ -251,7 +275,7 @@ class QueueCoordinator:
                 self._offer(queue, command, outcome)
             case AcquireRecords():
                 self._acquire(queue, command, outcome)
-            case AcknowledgeRecords() | ReleaseRecords() | RejectRecords() | RenewLeases():
+            case AcknowledgeRecords() | ReleaseRecords() | ReturnRecords() | RejectRecords() | RenewLeases():
                 self._settle_claims(queue, command, outcome)
             case ReleaseConsumer():
                 self._release_consumer(queue, command, outcome)
@@ -274,6 +298,8 @@ class QueueCoordinator:
                 outcome.reply(command.on_reply, QueueOk())
             case DescribeQueue():
                 outcome.reply(command.on_reply, _description(queue))
+            case PeekRecords():
+                outcome.reply(command.on_reply, self._peek(queue, command))
             case _:
                 assert_never(command)
         return outcome
@@ -337,17 +363,22 @@ class QueueCoordinator:
             return
         if queue.finished_below < command.log_start:
             outcome.facts.append(RecordsDropped(command.queue, Offset(0), command.log_start))
-        if command.log_end < head.end:
-            # An unclean election. Other records get these offsets: they are not finished.
-            outcome.facts.append(RecordsDropped(command.queue, command.log_end, OFFSET_MAX))
-        end = Offset(min(max(head.end, command.log_start), command.log_end))
+        end = Offset(max(head.end, command.log_start))
+        # Within an epoch no log gets shorter: then the command is late, and others have overtaken it.
+        if command.leader_epoch > head.leader_epoch:
+            later = [start for epoch, start in command.epochs if epoch > head.leader_epoch]
+            kept_end = min([command.log_end, *later])
+            if kept_end < end:
+                # An unclean election. Other records get these offsets: they are not finished.
+                outcome.facts.append(RecordsDropped(command.queue, kept_end, OFFSET_MAX))
+                end = kept_end
         after = QueueStored(command.queue, end, command.leader_epoch, command.settings, head.is_paused)
         if after != head:
             outcome.facts.append(after)
         outcome.reply(command.on_reply, QueueOpened(Demand(end, self._wanted(queue))))
 
     def _offer(self, queue: Queue, command: OfferRecords, outcome: QueueOutcome) -> None:
-        error = _problem_with_epoch(queue, command.leader_epoch)
+        error = _problem_with_epoch(queue, command.leader_epoch) or _problem_with_records(command.records)
         if error is not None:
             outcome.reply(command.on_reply, error)
             return
@@ -398,11 +429,15 @@ class QueueCoordinator:
             outcome.reply(command.on_reply, error)
             return
         lease_ms = queue.stored.settings.lease_ms if command.lease_ms is None else command.lease_ms
-        chosen: list[Entry] = []
+        chosen: list[QueueEntry] = []
         if not queue.stored.is_paused:
             order, options = _order(queue), self._options
             records_max = min(command.records_max, options.acquired_max)
-            chosen, expired = order.select(records_max, outcome.now, options.expired_per_turn_max)
+            if command.offsets:
+                offsets = command.offsets[: options.claims_max]
+                chosen, expired = order.select_among(offsets, records_max, outcome.now)
+            else:
+                chosen, expired = order.select(records_max, outcome.now, options.expired_per_turn_max)
             if expired:
                 runs = runs_of(sorted(expired))
                 outcome.facts.append(RecordsFinished(command.queue, runs, FinishCause.EXPIRED))
@@ -412,7 +447,11 @@ class QueueCoordinator:
                 lease = Lease(command.token, command.consumer, lease_ms)
                 outcome.facts.append(RecordsLeased(command.queue, lease, runs))
         leased = tuple([LeasedRecord(entry.offset, entry.attempts + 1) for entry in chosen])
-        demand = Demand(queue.end, self._wanted(queue, leaving=len(leased)))
+        wanted = self._wanted(queue, leaving=len(leased))
+        if not leased and command.offsets and max(command.offsets) >= queue.end:
+            # They may be behind more records than are ready as a rule.
+            wanted = self._room(queue)
+        demand = Demand(queue.end, wanted)
         outcome.reply(
             command.on_reply,
             RecordsAcquired(command.token, lease_ms, leased, demand, queue.stored.is_paused),
@@ -436,7 +475,7 @@ class QueueCoordinator:
         if detail:
             outcome.reply(command.on_reply, ApiError(ErrorKind.INVALID_REQUEST, detail))
             return
-        granted: dict[Offset, Entry] = {}
+        granted: dict[Offset, QueueEntry] = {}
         errors: list[ErrorKind | None] = []
         for claim in command.claims:
             entry = queue.entries.get(claim.offset)
@@ -451,7 +490,7 @@ class QueueCoordinator:
         outcome.reply(command.on_reply, ClaimResults(tuple(errors)))
 
     def _settle(
-        self, queue: Queue, command: ClaimCommand, granted: dict[Offset, Entry], outcome: QueueOutcome
+        self, queue: Queue, command: ClaimCommand, granted: dict[Offset, QueueEntry], outcome: QueueOutcome
     ) -> None:
         match command:
             case AcknowledgeRecords(producer=None):
@@ -471,6 +510,9 @@ class QueueCoordinator:
                     for offset, entry in granted.items()
                 ]
                 self._fail(queue, failed, command.reason or RELEASED, outcome)
+            case ReturnRecords():
+                outcome.facts.append(RecordsReturned(command.queue, runs_of(sorted(granted))))
+                outcome.events.append(RecordsReady(command.queue))
             case RejectRecords():
                 self._give_up(queue, sorted(granted), command.reason or REJECTED, outcome)
             case RenewLeases():
@@ -491,7 +533,7 @@ class QueueCoordinator:
                 return ""
 
     def _renew(
-        self, queue: Queue, command: RenewLeases, granted: dict[Offset, Entry], outcome: QueueOutcome
+        self, queue: Queue, command: RenewLeases, granted: dict[Offset, QueueEntry], outcome: QueueOutcome
     ) -> None:
         order = _order(queue)
         prolonged = []
@@ -522,7 +564,20 @@ class QueueCoordinator:
             entry = moving[offset]
             assert entry.failure is not None
             records.append(DeadLetter(offset, entry.attempts, entry.failure))
-        outcome.reply(command.on_reply, DeadLetters(tuple(records)))
+        outcome.reply(command.on_reply, DeadLettersFound(tuple(records)))
+
+    def _peek(self, queue: Queue, command: PeekRecords) -> RecordsPeeked:
+        count = max(0, min(command.count, self._options.claims_max))
+        offsets = heapq.nsmallest(count, (each for each in queue.entries if each >= command.from_offset))
+        delayed = _order(queue).delayed
+        records = []
+        for offset in offsets:
+            entry = queue.entries[offset]
+            state = PeekedState.DELAYED if offset in delayed else _PEEKED[entry.state]
+            consumer = None if entry.lease is None else entry.lease.consumer
+            reason = None if entry.failure is None else entry.failure.reason
+            records.append(PeekedRecord(offset, state, entry.attempts, consumer, reason))
+        return RecordsPeeked(tuple(records), queue.end)
 
     def _finish_moves(self, queue: Queue, command: FinishMoves, outcome: QueueOutcome) -> None:
         moving = _order(queue).moving
@@ -535,7 +590,7 @@ class QueueCoordinator:
         outcome.reply(command.on_reply, ClaimResults(tuple(errors)))
 
     def _fail(
-        self, queue: Queue, failed: list[tuple[Entry, int]], reason: str, outcome: QueueOutcome
+        self, queue: Queue, failed: list[tuple[QueueEntry, int]], reason: str, outcome: QueueOutcome
     ) -> None:
         """Deliveries failed: deliver again after the delays (ms), or give up."""
         deliveries_max = queue.stored.settings.deliveries_max
@@ -565,7 +620,7 @@ class QueueCoordinator:
             outcome.facts.append(RecordsFinished(queue_id, runs, FinishCause.DISCARDED))
         _unblock(queue, outcome)
 
-    def _end_transaction(self, fact: TransactionEnded) -> None:
+    def _end_transaction(self, fact: QueueTransactionEnded) -> None:
         for queue_id, offset in self._ending.pop(fact.producer_id, {}):
             queue = self._queues.get(queue_id)
             entry = None if queue is None else queue.entries.get(offset)
@@ -673,11 +728,22 @@ def _problem_with_epoch(queue: Queue, leader_epoch: LeaderEpoch) -> ApiError | N
     return ApiError(ErrorKind.UNKNOWN_LEADER_EPOCH) if leader_epoch > known else None
 
 
+def _problem_with_records(records: Iterable[QueueRecord]) -> ApiError | None:
+    """Records that do not fit the log: a fact that cannot be stored would end this coordinator."""
+    for offset, key, priority, deliver_at, expires_at in records:
+        numbers = (offset, key or 0, deliver_at, expires_at)
+        if min(numbers) < -_INT64_MAX - 1 or max(numbers) > _INT64_MAX or not 0 <= priority <= PRIORITY_MAX:
+            return ApiError(ErrorKind.INVALID_REQUEST, f"the record at offset {offset} cannot be stored")
+    return None
+
+
 def _fenced(leader_epoch: LeaderEpoch) -> ApiError:
     return ApiError(ErrorKind.FENCED_LEADER_EPOCH, f"the queue is served by leader epoch {leader_epoch}")
 
 
-def _problem_with_claim(entry: Entry | None, claim: Claim, consumer: str | None) -> ErrorKind | None:
+def _problem_with_claim(
+    entry: QueueEntry | None, claim: LeaseClaim, consumer: str | None
+) -> ErrorKind | None:
     """A late claim must not touch the delivery to another consumer."""
     if entry is None or entry.state is not RecordState.LEASED or entry.lease is None:
         return ErrorKind.INVALID_RECORD_STATE
@@ -719,13 +785,12 @@ def _changed(head: QueueStored, *, end: Offset | None = None, is_paused: bool | 
 
 def _description(queue: Queue) -> QueueDescription:
     order = _order(queue)
-    ending_leased = sum(entry.state is RecordState.LEASED for entry in order.ending.values())
-    leased = order.leased + ending_leased
-    moving = len(order.moving) + len(order.ending) - ending_leased
+    leased = order.leased + len(order.ending) - order.ending_moves
+    moving = len(order.moving) + order.ending_moves
     ready, delayed = len(order.ready), len(order.delayed)
     blocked = len(queue.entries) - ready - delayed - leased - moving
     return QueueDescription(queue.head, queue.finished_below, ready, blocked, delayed, leased, moving)
 
 
-def _offset_of_failed(failed: tuple[Entry, int]) -> Offset:
+def _offset_of_failed(failed: tuple[QueueEntry, int]) -> Offset:
     return failed[0].offset

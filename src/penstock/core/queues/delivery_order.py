@@ -12,7 +12,7 @@ Items of the heaps that are out of date are skipped when they come up.
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from penstock.core.model import MILLISECOND, Instant, Now, Offset
 from penstock.core.queues.facts import (
@@ -27,7 +27,7 @@ from penstock.core.queues.facts import (
 NOT_ARMED = Instant(-(2**63))
 
 
-class Entry:
+class QueueEntry:
     """A record that is not finished."""
 
     __slots__ = (
@@ -56,10 +56,10 @@ class Entry:
         self.deadline = NOT_ARMED
 
     @staticmethod
-    def of(stored: StoredRecord) -> "Entry":
+    def of(stored: StoredRecord) -> "QueueEntry":
         record = stored.record
         is_plain = record == QueueRecord(record.offset)
-        entry = Entry(record.offset, None if is_plain else record)
+        entry = QueueEntry(record.offset, None if is_plain else record)
         entry.state, entry.attempts, entry.delay_ms = stored.state, stored.attempts, stored.delay_ms
         entry.lease, entry.failure, entry.producer = stored.lease, stored.failure, stored.producer
         return entry
@@ -90,6 +90,7 @@ class DeliveryOrder:
         "_leases",
         "delayed",
         "ending",
+        "ending_moves",
         "is_key_ordered",
         "leased",
         "moving",
@@ -97,7 +98,7 @@ class DeliveryOrder:
         "unarmed",
     )
 
-    def __init__(self, entries: dict[Offset, Entry], is_key_ordered: bool) -> None:
+    def __init__(self, entries: dict[Offset, QueueEntry], is_key_ordered: bool) -> None:
         self._entries = entries
         self.is_key_ordered = is_key_ordered
         self.ready: dict[Offset, None] = {}
@@ -108,26 +109,29 @@ class DeliveryOrder:
         self._deliveries: list[tuple[int, Offset]] = []
         # In the order of the log. Those that are finished or moving are skipped when they come up.
         self._keys: dict[int, deque[Offset]] = {}
-        self._leases: dict[int, dict[Offset, Entry]] = {}
+        self._leases: dict[int, dict[Offset, QueueEntry]] = {}
         self._deadlines: list[tuple[Instant, int]] = []
         self._armed: dict[int, Instant] = {}
         self.leased = 0
-        self.moving: dict[Offset, Entry] = {}
-        self.ending: dict[Offset, Entry] = {}
+        self.moving: dict[Offset, QueueEntry] = {}
+        self.ending: dict[Offset, QueueEntry] = {}
+        # How many of those are dead letters.
+        self.ending_moves = 0
         # Leased again by the end of a transaction, which comes without a time.
-        self.unarmed: dict[Offset, Entry] = {}
+        self.unarmed: dict[Offset, QueueEntry] = {}
 
-    def add(self, entry: Entry, now: Now) -> None:
+    def add(self, entry: QueueEntry, now: Now) -> None:
         """A record that is new here; in ascending order."""
         key = self._key_of(entry)
         if key is not None:
             self._keys.setdefault(key, deque()).append(entry.offset)
         self.enter(entry, now)
 
-    def enter(self, entry: Entry, now: Now | None) -> None:
+    def enter(self, entry: QueueEntry, now: Now | None) -> None:
         """The entry has the state that it has from now on."""
         if entry.producer is not None:
             self.ending[entry.offset] = entry
+            self.ending_moves += entry.state is RecordState.MOVING
         elif entry.state is RecordState.LEASED:
             self._enter_leased(entry, now)
         elif entry.state is RecordState.MOVING:
@@ -136,11 +140,12 @@ class DeliveryOrder:
             assert now is not None
             self._enter_available(entry, now)
 
-    def leave(self, entry: Entry) -> None:
+    def leave(self, entry: QueueEntry) -> None:
         """The entry is about to change: it is where it was no longer."""
         offset = entry.offset
         if entry.producer is not None:
             del self.ending[offset]
+            self.ending_moves -= entry.state is RecordState.MOVING
         elif entry.state is RecordState.LEASED:
             self._leave_leased(entry)
         elif entry.state is RecordState.MOVING:
@@ -148,7 +153,7 @@ class DeliveryOrder:
         elif self.ready.pop(offset, entry) is entry:
             self.delayed.pop(offset, None)
 
-    def unblock(self, entry: Entry) -> None:
+    def unblock(self, entry: QueueEntry) -> None:
         """The entry is finished, or given up: the next one of its key may go."""
         key = self._key_of(entry)
         following = None if key is None else self._first_of(key)
@@ -160,9 +165,9 @@ class DeliveryOrder:
         ):
             self._make_ready(following)
 
-    def select(self, records_max: int, now: Now, expired_max: int) -> tuple[list[Entry], list[Offset]]:
+    def select(self, records_max: int, now: Now, expired_max: int) -> tuple[list[QueueEntry], list[Offset]]:
         """The records to deliver next, and those whose time to live is over. All of them change next."""
-        chosen: dict[Offset, Entry] = {}
+        chosen: dict[Offset, QueueEntry] = {}
         expired: list[Offset] = []
         heap, ready, entries, wall = self._heap, self.ready, self._entries, now.wall
         while heap and len(chosen) < records_max and len(expired) < expired_max:
@@ -176,7 +181,28 @@ class DeliveryOrder:
                 chosen[offset] = entry
         return list(chosen.values()), expired
 
-    def held_by(self, consumer: str) -> list[Entry]:
+    def select_among(
+        self, offsets: Sequence[Offset], records_max: int, now: Now
+    ) -> tuple[list[QueueEntry], list[Offset]]:
+        """The first of them that are ready, as in `select`. What the heap has of them is out of date."""
+        chosen: dict[Offset, QueueEntry] = {}
+        expired: dict[Offset, None] = {}
+        for offset in offsets:
+            if len(chosen) >= records_max:
+                break
+            if offset in self.ready:
+                entry = self._entries[offset]
+                if entry.record is not None and 0 <= entry.record.expires_at <= now.wall:
+                    expired[offset] = None
+                else:
+                    chosen[offset] = entry
+        if len(self._heap) > 2 * len(self.ready) + 64:
+            # Nothing else takes out what was chosen this way and came back.
+            self._heap = [self._heap_item(self._entries[offset]) for offset in self.ready]
+            heapq.heapify(self._heap)
+        return list(chosen.values()), list(expired)
+
+    def held_by(self, consumer: str) -> list[QueueEntry]:
         return [
             entry
             for held in self._leases.values()
@@ -187,7 +213,7 @@ class DeliveryOrder:
     def has_token(self, token: int) -> bool:
         return token in self._leases
 
-    def renew(self, entry: Entry, deadline: Instant) -> None:
+    def renew(self, entry: QueueEntry, deadline: Instant) -> None:
         """The lease ends at another time."""
         assert entry.lease is not None
         self.unarmed.pop(entry.offset, None)
@@ -201,10 +227,10 @@ class DeliveryOrder:
             assert entry.lease is not None
             self.renew(entry, Instant(now.instant + entry.lease.lease_ms * MILLISECOND))
 
-    def due_leases(self, now: Instant, leases_max: int) -> list[Entry]:
+    def due_leases(self, now: Instant, leases_max: int) -> list[QueueEntry]:
         """Entries whose leases are over. All of them change state next. Call `arm` before."""
         assert not self.unarmed
-        found: list[Entry] = []
+        found: list[QueueEntry] = []
         while len(found) < leases_max:
             at = self._next_lease()
             if at is None or at > now:
@@ -232,7 +258,7 @@ class DeliveryOrder:
         return ended
 
     def next_deadline(self, now: Now, check_ms: int) -> Instant | None:
-        """When something is due, as of `now`; or when to look again, at the wall clock or for markers."""
+        """When something is due, as of `now`; or when to look at the wall clock again."""
         if self.unarmed:
             return now.instant
         earliest = self._next_lease()
@@ -241,16 +267,16 @@ class DeliveryOrder:
                 heapq.heappop(heap)
         if self._delays and (earliest is None or self._delays[0][0] < earliest):
             earliest = Instant(self._delays[0][0])
-        if self._deliveries or self.ending:
-            due_ms = self._deliveries[0][0] - now.wall if self._deliveries else check_ms
+        if self._deliveries:
+            due_ms = self._deliveries[0][0] - now.wall
             check = Instant(now.instant + min(max(0, due_ms), check_ms) * MILLISECOND)
             earliest = check if earliest is None or check < earliest else earliest
         return earliest
 
-    def _key_of(self, entry: Entry) -> int | None:
+    def _key_of(self, entry: QueueEntry) -> int | None:
         return entry.record.key if self.is_key_ordered and entry.record is not None else None
 
-    def _enter_available(self, entry: Entry, now: Now) -> None:
+    def _enter_available(self, entry: QueueEntry, now: Now) -> None:
         deliver_at = -1 if entry.record is None else entry.record.deliver_at
         if entry.delay_ms > 0:
             self._delay(entry, self._delays, now.instant + entry.delay_ms * MILLISECOND)
@@ -259,20 +285,24 @@ class DeliveryOrder:
         else:
             self._make_ready_if_first(entry)
 
-    def _delay(self, entry: Entry, heap: list[tuple[int, Offset]], due: int) -> None:
+    def _delay(self, entry: QueueEntry, heap: list[tuple[int, Offset]], due: int) -> None:
         self.delayed[entry.offset] = item = (due, entry.offset)
         heapq.heappush(heap, item)
 
-    def _make_ready_if_first(self, entry: Entry) -> None:
+    def _make_ready_if_first(self, entry: QueueEntry) -> None:
         key = self._key_of(entry)
         if key is None or self._first_of(key) is entry:
             self._make_ready(entry)
 
-    def _make_ready(self, entry: Entry) -> None:
+    def _make_ready(self, entry: QueueEntry) -> None:
         self.ready[entry.offset] = None
-        heapq.heappush(self._heap, (0 if entry.record is None else -entry.record.priority, entry.offset))
+        heapq.heappush(self._heap, self._heap_item(entry))
 
-    def _first_of(self, key: int) -> Entry | None:
+    @staticmethod
+    def _heap_item(entry: QueueEntry) -> tuple[int, Offset]:
+        return (0 if entry.record is None else -entry.record.priority, entry.offset)
+
+    def _first_of(self, key: int) -> QueueEntry | None:
         offsets = self._keys.get(key)
         while offsets:
             entry = self._entries.get(offsets[0])
@@ -282,7 +312,7 @@ class DeliveryOrder:
         self._keys.pop(key, None)
         return None
 
-    def _enter_leased(self, entry: Entry, now: Now | None) -> None:
+    def _enter_leased(self, entry: QueueEntry, now: Now | None) -> None:
         assert entry.lease is not None
         self.leased += 1
         self._leases.setdefault(entry.lease.token, {})[entry.offset] = entry
@@ -293,7 +323,7 @@ class DeliveryOrder:
             entry.deadline = Instant(now.instant + entry.lease.lease_ms * MILLISECOND)
         self._arm(entry.lease.token, entry.deadline)
 
-    def _leave_leased(self, entry: Entry) -> None:
+    def _leave_leased(self, entry: QueueEntry) -> None:
         assert entry.lease is not None
         self.leased -= 1
         entry.deadline = NOT_ARMED
@@ -321,6 +351,6 @@ class DeliveryOrder:
         return deadlines[0][0] if deadlines else None
 
 
-def in_order(entries: dict[Offset, Entry]) -> Iterator[Entry]:
+def in_order(entries: dict[Offset, QueueEntry]) -> Iterator[QueueEntry]:
     """The entries by offset."""
     return (entries[offset] for offset in sorted(entries))

@@ -1,17 +1,18 @@
 """What a queue coordinator stores: one fact per record of `__queue_state`.
 
-    QueueStored        a queue as a whole: its end, its settings, whether it is paused
-    RecordsTaken       records of the log that the queue has to deliver from now on
-    RecordsLeased      delivered, once more
-    LeasesProlonged    their leases last for another duration than before
-    RecordsReleased    the delivery failed: to be delivered again, now or after a delay
-    RecordsGivenUp     the last delivery failed: to be moved to the dead-letter topic
-    RecordsFinished    nothing is left to do
-    RecordsEnding      finished if a transaction is committed
-    TransactionEnded   a marker: it was, or was not
-    RecordsDropped     offsets that the log does not have (any more)
-    RecordsStored      records as they are, for the rewrite of the log
-    QueueForgotten     the queue is gone
+    QueueStored             a queue as a whole: its end, its settings, whether it is paused
+    RecordsTaken            records of the log that the queue has to deliver from now on
+    RecordsLeased           delivered, once more
+    LeasesProlonged         their leases last for another duration than before
+    RecordsReturned         leased, but not delivered: as if they had not been
+    RecordsReleased         the delivery failed: to be delivered again, now or after a delay
+    RecordsGivenUp          the last delivery failed: to be moved to the dead-letter topic
+    RecordsFinished         nothing is left to do
+    RecordsEnding           finished if a transaction is committed
+    QueueTransactionEnded   a marker: it was, or was not
+    RecordsDropped          offsets that the log does not have (any more)
+    RecordsStored           records as they are, for the rewrite of the log
+    QueueForgotten          the queue is gone
 
 The log is a journal, not a table: a fact changes what those before it left, so that one of them can speak of
 many records. It is shortened by a rewrite alone (`QueueStored`, then `RecordsStored`), never by compaction.
@@ -39,6 +40,8 @@ from penstock.core.values import dataclass
 NO_TIME = Timestamp(-1)
 OFFSET_MAX = Offset(2**63 - 1)
 PRIORITY_MAX = 9
+# In its queues on dead-letter topics is what was not redriven.
+REDRIVE_GROUP = "penstock.redrive"
 
 
 class QueueId(NamedTuple):
@@ -210,6 +213,14 @@ class LeasesProlonged:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordsReturned:
+    """The leases did not reach their consumer: the last delivery of each does not count."""
+
+    queue: QueueId
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RecordsReleased:
     """A delivery of each has failed, and was not the last one."""
 
@@ -248,7 +259,7 @@ class RecordsEnding:
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionEnded:
+class QueueTransactionEnded:
     """A marker. All that the producer's transaction was to finish is finished, or as it was before."""
 
     producer_id: ProducerId
@@ -278,11 +289,12 @@ QueueFact: TypeAlias = (
     | RecordsTaken
     | RecordsLeased
     | LeasesProlonged
+    | RecordsReturned
     | RecordsReleased
     | RecordsGivenUp
     | RecordsFinished
     | RecordsEnding
-    | TransactionEnded
+    | QueueTransactionEnded
     | RecordsDropped
     | RecordsStored
 )

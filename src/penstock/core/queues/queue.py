@@ -12,7 +12,7 @@ with what is finished, nor with the backlog: records beyond `end` are the log's 
 from typing import assert_never
 
 from penstock.core.model import MILLISECOND, Instant, Now, Offset, Timestamp
-from penstock.core.queues.delivery_order import DeliveryOrder, Entry, in_order
+from penstock.core.queues.delivery_order import DeliveryOrder, QueueEntry, in_order
 from penstock.core.queues.facts import (
     Failure,
     Lease,
@@ -20,16 +20,17 @@ from penstock.core.queues.facts import (
     QueueFact,
     QueueForgotten,
     QueueStored,
+    QueueTransactionEnded,
     RecordsDropped,
     RecordsEnding,
     RecordsFinished,
     RecordsGivenUp,
     RecordsLeased,
     RecordsReleased,
+    RecordsReturned,
     RecordsStored,
     RecordsTaken,
     RecordState,
-    TransactionEnded,
     offsets_in,
 )
 
@@ -42,7 +43,7 @@ class Queue:
     def __init__(self, stored: QueueStored) -> None:
         self.stored = stored
         self.end = stored.end
-        self.entries: dict[Offset, Entry] = {}
+        self.entries: dict[Offset, QueueEntry] = {}
         self.order: DeliveryOrder | None = None
 
     @property
@@ -72,6 +73,8 @@ class Queue:
                 self._lease(fact, now)
             case LeasesProlonged():
                 self._prolong(fact)
+            case RecordsReturned():
+                self._return(fact, now)
             case RecordsReleased():
                 self._release(fact, now)
             case RecordsGivenUp():
@@ -91,7 +94,7 @@ class Queue:
                 if self.order is not None and self.order.is_key_ordered != fact.settings.is_key_ordered:
                     assert now is not None
                     self.go_live(now)
-            case QueueForgotten() | TransactionEnded():
+            case QueueForgotten() | QueueTransactionEnded():
                 raise AssertionError("these are about more than the queue's records")
             case _:
                 assert_never(fact)
@@ -110,9 +113,9 @@ class Queue:
 
     def _take(self, fact: RecordsTaken, now: Now | None) -> None:
         self.end = max(self.end, fact.end)
-        taken = [Entry(offset) for offset in offsets_in(fact.plain)]
+        taken = [QueueEntry(offset) for offset in offsets_in(fact.plain)]
         if fact.records:
-            taken += [Entry(record.offset, record) for record in fact.records]
+            taken += [QueueEntry(record.offset, record) for record in fact.records]
             taken.sort(key=_offset)
         for entry in taken:
             if entry.offset not in self.entries:
@@ -143,6 +146,17 @@ class Queue:
                 token, consumer, _ = entry.lease
                 entry.lease = prolonged.setdefault(token, Lease(token, consumer, fact.lease_ms))
 
+    def _return(self, fact: RecordsReturned, now: Now | None) -> None:
+        for offset in offsets_in(fact.runs):
+            entry = self.entries.get(offset)
+            if entry is not None:
+                if self.order is not None:
+                    self.order.leave(entry)
+                entry.state, entry.lease, entry.producer = RecordState.AVAILABLE, None, None
+                entry.attempts = max(0, entry.attempts - 1)
+                if self.order is not None:
+                    self.order.enter(entry, now)
+
     def _release(self, fact: RecordsReleased, now: Now | None) -> None:
         for offset, delay_ms in fact.released:
             entry = self.entries.get(offset)
@@ -162,7 +176,7 @@ class Queue:
                     self.order.enter(entry, None)
                     self.order.unblock(entry)
 
-    def _fail(self, entry: Entry, failed_at: Timestamp, reason: str) -> None:
+    def _fail(self, entry: QueueEntry, failed_at: Timestamp, reason: str) -> None:
         if self.order is not None:
             self.order.leave(entry)
         first_at = failed_at if entry.failure is None else entry.failure.first_at
@@ -194,7 +208,7 @@ class Queue:
             known = self.entries.get(stored.record.offset)
             # While this node leads, these are copies of what it has: they change nothing, no deadline either.
             if known is None or known.stored() != stored:
-                self.entries[stored.record.offset] = Entry.of(stored)
+                self.entries[stored.record.offset] = QueueEntry.of(stored)
                 is_changed = True
         if is_changed and self.order is not None:
             assert now is not None
@@ -205,5 +219,5 @@ def lease_deadline(now: Now, lease_ms: int) -> Instant:
     return Instant(now.instant + lease_ms * MILLISECOND)
 
 
-def _offset(entry: Entry) -> Offset:
+def _offset(entry: QueueEntry) -> Offset:
     return entry.offset

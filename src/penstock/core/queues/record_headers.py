@@ -32,6 +32,8 @@ LAST_FAILURE = "penstock-last-failure"
 ERROR = "penstock-error"
 # Until the year 33,658.
 _DIGITS_MAX = 15
+# Of a queue's facts. Producers write any timestamp.
+_TIME_MAX = (1 << 63) - 1
 
 
 class QueueOffer(NamedTuple):
@@ -72,7 +74,7 @@ def attributes_of(record: Record, *, is_key_ordered: bool) -> QueueRecord | None
         key_hash(record.key) if is_key_ordered and record.key is not None else None,
         priority if 0 <= priority <= PRIORITY_MAX else 0,
         Timestamp(deliver_at) if deliver_at >= 0 else NO_TIME,
-        Timestamp(max(0, record.timestamp) + ttl_ms) if ttl_ms >= 0 else NO_TIME,
+        Timestamp(min(max(0, record.timestamp) + ttl_ms, _TIME_MAX)) if ttl_ms >= 0 else NO_TIME,
     )
     return None if found == QueueRecord(found.offset) else found
 

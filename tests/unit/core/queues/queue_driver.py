@@ -21,11 +21,11 @@ from penstock.core.model import (
 from penstock.core.queues import (
     AcknowledgeRecords,
     AcquireRecords,
-    Claim,
     ClaimResults,
-    DeadLetters,
+    DeadLettersFound,
     DescribeQueue,
     FindDeadLetters,
+    LeaseClaim,
     OfferRecords,
     OpenQueue,
     QueueCommand,
@@ -40,11 +40,11 @@ from penstock.core.queues import (
     QueueReply,
     QueueSettings,
     QueueStored,
+    QueueTransactionEnded,
     RecordsAcquired,
     ReleaseRecords,
     Run,
     StoredRecord,
-    TransactionEnded,
     TransactionProducer,
 )
 
@@ -126,11 +126,17 @@ class Driver:
         self.now_ms = until
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        fact = TransactionEnded(ProducerId(producer_id), is_commit)
+        fact = QueueTransactionEnded(ProducerId(producer_id), is_commit)
         self.machine.apply(fact)
         self.log.append(fact)
 
-    def open(self, settings: QueueSettings | None = None, log_start: int = 0, log_end: int = 2**40) -> Any:
+    def open(
+        self,
+        settings: QueueSettings | None = None,
+        log_start: int = 0,
+        log_end: int = 2**40,
+        epochs: dict[int, int] | None = None,
+    ) -> Any:
         return self.ask(
             OpenQueue(
                 on_reply=ignore,
@@ -140,6 +146,7 @@ class Driver:
                 log_start=Offset(log_start),
                 log_end=Offset(log_end),
                 start=Offset(0),
+                epochs=tuple((LeaderEpoch(epoch), Offset(at)) for epoch, at in (epochs or {}).items()),
             )
         )
 
@@ -162,7 +169,13 @@ class Driver:
             )
         )
 
-    def acquire(self, records_max: int = 10, consumer: str = "c1", lease_ms: int | None = None) -> Any:
+    def acquire(
+        self,
+        records_max: int = 10,
+        consumer: str = "c1",
+        lease_ms: int | None = None,
+        offsets: Sequence[int] = (),
+    ) -> Any:
         self.tokens += 1
         return self.ask(
             AcquireRecords(
@@ -173,31 +186,38 @@ class Driver:
                 records_max=records_max,
                 token=self.tokens,
                 lease_ms=lease_ms,
+                offsets=tuple(map(Offset, offsets)),
             )
         )
 
     def acquired(
-        self, records_max: int = 10, consumer: str = "c1", lease_ms: int | None = None
-    ) -> list[Claim]:
+        self,
+        records_max: int = 10,
+        consumer: str = "c1",
+        lease_ms: int | None = None,
+        offsets: Sequence[int] = (),
+    ) -> list[LeaseClaim]:
         """Lease records; returns what their receipts say."""
-        reply = self.acquire(records_max, consumer, lease_ms)
+        reply = self.acquire(records_max, consumer, lease_ms, offsets)
         assert isinstance(reply, RecordsAcquired), reply
-        return [Claim(record.offset, record.attempt, reply.token) for record in reply.records]
+        return [LeaseClaim(record.offset, record.attempt, reply.token) for record in reply.records]
 
-    def settle(self, command: type[Any], claims: Sequence[Claim], **fields: Any) -> list[ErrorKind | None]:
+    def settle(
+        self, command: type[Any], claims: Sequence[LeaseClaim], **fields: Any
+    ) -> list[ErrorKind | None]:
         reply = self.ask(command(on_reply=ignore, queue=QUEUE, claims=tuple(claims), **fields))
         assert isinstance(reply, ClaimResults), reply
         return list(reply.errors)
 
-    def acknowledge(self, *claims: Claim, **fields: Any) -> list[ErrorKind | None]:
+    def acknowledge(self, *claims: LeaseClaim, **fields: Any) -> list[ErrorKind | None]:
         return self.settle(AcknowledgeRecords, claims, **fields)
 
-    def release(self, *claims: Claim, **fields: Any) -> list[ErrorKind | None]:
+    def release(self, *claims: LeaseClaim, **fields: Any) -> list[ErrorKind | None]:
         return self.settle(ReleaseRecords, claims, **fields)
 
-    def dead_letters(self) -> DeadLetters:
+    def dead_letters(self) -> DeadLettersFound:
         reply = self.ask(FindDeadLetters(on_reply=ignore, queue=QUEUE, records_max=100))
-        assert isinstance(reply, DeadLetters)
+        assert isinstance(reply, DeadLettersFound)
         return reply
 
     def describe(self) -> QueueDescription:
@@ -210,7 +230,7 @@ def producer(producer_id: int = 5, epoch: int = 0) -> TransactionProducer:
     return TransactionProducer(ProducerId(producer_id), ProducerEpoch(epoch))
 
 
-def offsets_of(claims: Iterable[Claim]) -> list[int]:
+def offsets_of(claims: Iterable[LeaseClaim]) -> list[int]:
     return [claim.offset for claim in claims]
 
 

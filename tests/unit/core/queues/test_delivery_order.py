@@ -1,6 +1,8 @@
 """What is delivered next: keys, priorities, delays, times to live, and how much a queue holds."""
 
-from penstock.core.model import Offset, Timestamp
+import pytest
+
+from penstock.core.model import ApiError, ErrorKind, Offset, Timestamp
 from penstock.core.queues import (
     OfferRecords,
     QueueOptions,
@@ -43,6 +45,25 @@ def opened(*records: QueueRecord, settings: QueueSettings | None = None) -> Driv
 def keyed(*keys: int | None) -> Driver:
     records = [record(offset, key) for offset, key in enumerate(keys)]
     return opened(*records, settings=ORDERED)
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        QueueRecord(Offset(1), expires_at=Timestamp(2**63)),
+        QueueRecord(Offset(1), deliver_at=Timestamp(2**64)),
+        QueueRecord(Offset(1), key=-(2**63) - 1),
+        QueueRecord(Offset(1), priority=1_000),
+    ],
+)
+def test_an_offer_that_does_not_fit_the_log_is_refused(unfit: QueueRecord) -> None:
+    driver = opened(record(0))
+
+    reply = driver.offer_records([unfit])
+
+    assert isinstance(reply, ApiError)
+    assert reply.kind is ErrorKind.INVALID_REQUEST
+    assert offsets_of(driver.acquired()) == [0]
 
 
 def test_no_two_records_of_a_key_are_leased_at_the_same_time() -> None:
@@ -103,6 +124,46 @@ def test_without_key_order_keys_do_not_matter() -> None:
     assert driver.acquired() == []
     driver.open()
     assert offsets_of(driver.acquired()) == [1]
+
+
+def test_chosen_records_are_leased_wherever_they_are_and_once() -> None:
+    driver = ready(records=6)
+
+    chosen = driver.acquired(offsets=[4, 2, 2, 17])
+    assert offsets_of(chosen) == [2, 4] or offsets_of(chosen) == [4, 2]
+    assert driver.acquired(offsets=[2, 4]) == []
+    assert offsets_of(driver.acquired()) == [0, 1, 3, 5]
+
+    driver.release(*chosen, delay_ms=0)
+    assert offsets_of(driver.acquired()) == [2, 4]
+
+
+def test_of_chosen_records_so_many_are_leased_as_are_ready() -> None:
+    driver = ready(records=5)
+
+    assert offsets_of(driver.acquired(2, offsets=range(5))) == [0, 1]
+    assert offsets_of(driver.acquired(2, offsets=range(5))) == [2, 3]
+    assert offsets_of(driver.acquired(2, offsets=range(5))) == [4]
+
+
+def test_chosen_records_that_come_back_again_and_again_leave_nothing_behind() -> None:
+    driver = ready(QueueSettings(deliveries_max=1_000), records=2)
+    for _ in range(200):
+        driver.release(*driver.acquired(offsets=[1]), delay_ms=0)
+
+    order = driver.machine.queues[QUEUE].order
+    assert order is not None
+    assert len(order._heap) < 100
+    assert offsets_of(driver.acquired()) == [0, 1]
+
+
+def test_a_queue_asks_for_chosen_records_beyond_its_look_ahead() -> None:
+    driver = ready(records=3, look_ahead=3, window_max=8)
+    assert driver.acquire(1, offsets=[1]).demand.records == 1
+
+    assert driver.acquire(offsets=[7]).demand == (3, 5)
+    driver.offer(3, 8)
+    assert offsets_of(driver.acquired(offsets=[7])) == [7]
 
 
 def test_the_highest_priority_comes_first_then_the_order_of_the_log() -> None:

@@ -6,16 +6,18 @@ import pytest
 
 from penstock.core.model import ApiError, ErrorKind, LeaderEpoch, Offset
 from penstock.core.queues import (
-    Claim,
+    LeaseClaim,
     LeasesExpired,
     PauseQueue,
     QueueOk,
     QueueSettings,
     RecordsAcquired,
+    RecordsReady,
     RejectRecords,
     ReleaseConsumer,
     RenewLeases,
     ResetQueue,
+    ReturnRecords,
 )
 from tests.unit.core.queues.queue_driver import LEASE_MS, QUEUE, Driver, ignore, offsets_of, producer, ready
 
@@ -61,19 +63,34 @@ def test_a_lease_that_ends_makes_the_record_available_and_its_receipt_stale() ->
 @pytest.mark.parametrize(
     "forged",
     [
-        Claim(Offset(0), 1, 5),
-        Claim(Offset(0), 2, 101),
-        Claim(Offset(1), 1, 101),
-        Claim(Offset(0), None, 5),
-        Claim(Offset(0), None, None),
+        LeaseClaim(Offset(0), 1, 5),
+        LeaseClaim(Offset(0), 2, 101),
+        LeaseClaim(Offset(1), 1, 101),
+        LeaseClaim(Offset(0), None, 5),
+        LeaseClaim(Offset(0), None, None),
     ],
 )
-def test_only_the_receipt_of_the_delivery_counts(forged: Claim) -> None:
+def test_only_the_receipt_of_the_delivery_counts(forged: LeaseClaim) -> None:
     driver = ready(records=1)
-    assert driver.acquired() == [Claim(Offset(0), 1, 101)]
+    assert driver.acquired() == [LeaseClaim(Offset(0), 1, 101)]
 
     assert driver.acknowledge(forged) == [STALE]
     assert driver.describe().leased == 1
+
+
+def test_a_lease_that_did_not_reach_its_consumer_does_not_count() -> None:
+    driver = ready(records=1)
+    (lost,) = driver.acquired(consumer="a")
+
+    assert driver.settle(ReturnRecords, [lost]) == [None]
+
+    assert RecordsReady(QUEUE) in driver.events
+    for machine in (driver, driver.failover()):
+        (record,) = machine.machine.queues[QUEUE].entries.values()
+        assert (record.attempts, record.lease, record.failure) == (0, None, None)
+    (again,) = driver.acquired(consumer="b")
+    assert again.attempt == 1
+    assert driver.acknowledge(lost, again) == [STALE, None]
 
 
 def test_a_receipt_counts_once() -> None:
@@ -88,8 +105,8 @@ def test_a_share_consumer_is_known_by_its_name() -> None:
     driver = ready(records=1)
     driver.acquired(consumer="a")
 
-    assert driver.acknowledge(Claim(Offset(0)), consumer="b") == [STALE]
-    assert driver.acknowledge(Claim(Offset(0)), consumer="a") == [None]
+    assert driver.acknowledge(LeaseClaim(Offset(0)), consumer="b") == [STALE]
+    assert driver.acknowledge(LeaseClaim(Offset(0)), consumer="a") == [None]
 
 
 def test_a_renewed_lease_counts_from_the_renewal() -> None:
@@ -268,6 +285,30 @@ def test_what_was_not_finished_of_lost_offsets_is_forgotten() -> None:
     assert driver.describe().finished_below == 3
     driver.offer(3, 4)
     assert [(claim.offset, claim.attempt) for claim in driver.acquired()] == [(3, 1)]
+
+
+def test_offsets_that_the_log_lost_and_got_again_are_not_finished() -> None:
+    driver = ready(records=5)
+    driver.acknowledge(*driver.acquired(5))
+    driver.epoch = LeaderEpoch(3)
+
+    # An unclean election began epoch 2 at offset 3; the log has grown since, and another leader opens.
+    reply = driver.open(log_end=9, epochs={1: 0, 2: 3, 3: 8})
+
+    assert reply.demand.next_offset == 3
+    driver.offer(3, 5)
+    assert offsets_of(driver.acquired()) == [3, 4]
+
+
+def test_an_opening_that_arrives_late_takes_nothing_back() -> None:
+    driver = ready(records=5)
+    claims = driver.acquired(5)
+
+    # Sent before the log had these records, and overtaken by offers of the same leader.
+    reply = driver.open(log_end=3)
+
+    assert reply.demand.next_offset == 5
+    assert driver.acknowledge(*claims) == [None] * 5
 
 
 def test_offsets_that_the_log_has_deleted_are_dropped() -> None:

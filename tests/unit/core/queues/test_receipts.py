@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model import Offset, PartitionIndex, TopicId
-from penstock.core.queues import INVALID_RECEIPT, TOKEN_MAX, Claim, Receipt, read_receipt, write_receipt
+from penstock.core.queues import INVALID_RECEIPT, TOKEN_MAX, LeaseClaim, Receipt, read_receipt, write_receipt
 
 RECEIPT = Receipt(TopicId(UUID(int=7)), PartitionIndex(3), Offset(1_000), 2, 0x0102030405060708)
 
@@ -20,7 +20,7 @@ def test_the_bytes_of_a_receipt() -> None:
     assert base64.urlsafe_b64decode(text).hex(" ", 8) == bytes.fromhex(
         "01 00000000000000000000000000000007 00000003 00000000000003e8 0002 0102030405060708"
     ).hex(" ", 8)
-    assert RECEIPT.claim == Claim(Offset(1_000), 2, 0x0102030405060708)
+    assert RECEIPT.claim == LeaseClaim(Offset(1_000), 2, 0x0102030405060708)
 
 
 @given(

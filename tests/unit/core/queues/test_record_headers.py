@@ -42,6 +42,13 @@ def test_values_that_are_no_numbers_are_ignored(value: bytes | None) -> None:
     assert found is None
 
 
+@pytest.mark.parametrize("timestamp", [2**63 - 1, 2**63 - 5, 2**64])
+def test_a_time_to_live_behind_any_timestamp_ends_at_a_time_that_can_be_stored(timestamp: int) -> None:
+    found = attributes_of(record(ttl_ms=b"10")._replace(timestamp=timestamp), is_key_ordered=False)
+
+    assert found == QueueRecord(Offset(4), expires_at=Timestamp(2**63 - 1))
+
+
 @pytest.mark.parametrize(("value", "priority"), [(b"9", 9), (b"10", 0), (b"007", 7)])
 def test_a_priority_is_0_to_9(value: bytes, priority: int) -> None:
     found = attributes_of(record(ttl_ms=b"1", priority=value), is_key_ordered=False)

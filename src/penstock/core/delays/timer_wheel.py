@@ -13,15 +13,14 @@ Spreading a slot of a million timers takes a second. It is done in portions, and
 wheel runs `ahead_ms` before the clock, and what it has reached waits in a heap (`_near`) until it is due.
 Nothing is due before its time, whatever the clock does: one that goes back is waited for.
 
-A million timers take 110 to 150 MB: an entry in a dictionary, and 8 bytes in a slot. A cancelled timer leaves
-its 8 bytes behind until its slot comes up, or until there are many of them: then they are swept, a portion
-with every further cancellation.
-
-Left out: what a timer is for. An id is the offset of a record that says so.
+A timer takes 8 bytes in a slot. Its time is kept by the owner, who has a table of them anyway. A cancelled
+timer leaves its 8 bytes behind until its slot comes up, or until there are many of them: then they are swept,
+a portion with every further cancellation.
 """
 
 import heapq
 from array import array
+from collections.abc import Callable
 
 _BITS = 8
 _SLOT = (1 << _BITS) - 1
@@ -32,11 +31,15 @@ _Slot = list["array[int]"]
 
 
 class TimerWheel:
-    """Timers by id, for one clock that shows milliseconds: monotonic or not, but always the same."""
+    """Timers by id, for one clock that shows milliseconds: monotonic or not, but always the same.
+
+    `due_of` returns the time of a timer, or None: then it is not set any more.
+    """
 
     __slots__ = (
         "_ahead_ms",
-        "_due",
+        "_count",
+        "_due_of",
         "_levels",
         "_moving",
         "_near",
@@ -46,13 +49,21 @@ class TimerWheel:
         "_time",
     )
 
-    def __init__(self, now: int, ahead_ms: int = 2_000, near_max: int = 50_000) -> None:
+    def __init__(
+        self,
+        now: int,
+        due_of: Callable[[int], int | None],
+        ahead_ms: int = 2_000,
+        near_max: int = 50_000,
+    ) -> None:
         assert now >= 0
+        self._due_of = due_of
+        # Timers that are set.
+        self._count = 0
         # All timers up to this time are in `_near`, or in `_moving` for a moment.
         self._time = now
         self._ahead_ms = ahead_ms
         self._near_max = near_max
-        self._due: dict[int, int] = {}
         self._levels: list[dict[int, _Slot]] = [{} for _ in range(_LEVELS)]
         self._moving: _Slot = []
         self._near: list[tuple[int, int]] = []
@@ -61,37 +72,47 @@ class TimerWheel:
         self._sweep: list[array[int]] = []
 
     def __len__(self) -> int:
-        return len(self._due)
-
-    def __contains__(self, timer_id: int) -> bool:
-        return timer_id in self._due
+        return self._count
 
     def add(self, timer_id: int, due: int) -> None:
-        """Set a timer. An id is used once: what a cancelled timer leaves must not be taken for another."""
+        """Set a timer, which is in the owner's table. An id that is used again may come up twice."""
         assert due >= 0
-        assert timer_id not in self._due
-        self._due[timer_id] = due
+        self._count += 1
         self._insert(timer_id, due)
 
-    def cancel(self, timer_id: int) -> bool:
-        """Whether the timer was set, and is not any more."""
-        if self._due.pop(timer_id, None) is None:
-            return False
-        self._cancelled()
-        return True
+    def cancelled(self) -> None:
+        """A timer that was set is not in the owner's table any more."""
+        self._count -= 1
+        self._stale += 1
+        if self._sweep:
+            portion, due_of = self._sweep.pop(), self._due_of
+            kept = array("q", [timer_id for timer_id in portion if due_of(timer_id) is not None])
+            self._stale -= len(portion) - len(kept)
+            portion[:] = kept
+        elif self._stale > self._count + 16 * _PORTION:
+            self._sweep = [
+                portion for slots in self._levels for slot in slots.values() for portion in slot if portion
+            ]
 
     def pop_due(self, now: int, timers_max: int = 1_000) -> list[int]:
         """Timers that are due, the earliest first; call again while `next_due` is not later than `now`."""
-        self._advance(now, timers_max)
-        near, due = self._near, self._due
+        self.advance(now, timers_max)
+        near, due_of = self._near, self._due_of
         found: list[int] = []
         while near and near[0][0] <= now and len(found) < timers_max:
             _, timer_id = heapq.heappop(near)
-            if due.pop(timer_id, None) is None:
+            due = due_of(timer_id)
+            if due is None or due > now:
+                # Cancelled. If the id is used again, for a later time, that one has its own place.
                 self._stale -= 1
             else:
                 found.append(timer_id)
+        self._count -= len(found)
         return found
+
+    def has_due(self, now: int) -> bool:
+        """Whether `pop_due` may find something, as far as the wheel has advanced."""
+        return bool(self._near) and self._near[0][0] <= now
 
     def next_due(self) -> int | None:
         """When to call `pop_due`; earlier does no harm, and it may find nothing then."""
@@ -122,7 +143,7 @@ class TimerWheel:
                 return (self._time >> above << above) | (min(slots) << level * _BITS)
         return None
 
-    def _advance(self, now: int, timers_max: int) -> None:
+    def advance(self, now: int, timers_max: int = 1_000) -> None:
         """Run ahead of the clock, as far as so many timers and the room for them allow."""
         until, moves = now + self._ahead_ms, max(timers_max, _PORTION)
         while moves > 0 and len(self._near) < self._near_max:
@@ -139,23 +160,11 @@ class TimerWheel:
             self._moving = slots.pop(min(slots))
 
     def _spread(self, portion: "array[int]") -> int:
-        due = self._due
+        due_of = self._due_of
         for timer_id in portion:
-            at = due.get(timer_id)
+            at = due_of(timer_id)
             if at is None:
                 self._stale -= 1
             else:
                 self._insert(timer_id, at)
         return len(portion)
-
-    def _cancelled(self) -> None:
-        self._stale += 1
-        if self._sweep:
-            portion, due = self._sweep.pop(), self._due
-            kept = array("q", [timer_id for timer_id in portion if timer_id in due])
-            self._stale -= len(portion) - len(kept)
-            portion[:] = kept
-        elif self._stale > len(self._due) + 16 * _PORTION:
-            self._sweep = [
-                portion for slots in self._levels for slot in slots.values() for portion in slot if portion
-            ]

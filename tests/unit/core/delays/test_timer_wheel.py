@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.queues.timer_wheel import TimerWheel
+from penstock.core.delays.timer_wheel import TimerWheel
 
 START = 1_700_000_000_000
 NEAR_AND_FAR = st.one_of(
@@ -21,7 +21,34 @@ STEPS = st.lists(
 )
 
 
-def drain(wheel: TimerWheel, now: int) -> list[int]:
+class Timers:
+    """A wheel and the table of its owner."""
+
+    def __init__(self, *limits: int) -> None:
+        self.due: dict[int, int] = {}
+        self.wheel = TimerWheel(START, self.due.get, *limits)
+
+    def add(self, timer_id: int, due: int) -> None:
+        self.due[timer_id] = due
+        self.wheel.add(timer_id, due)
+
+    def cancel(self, timer_id: int) -> bool:
+        if self.due.pop(timer_id, None) is None:
+            return False
+        self.wheel.cancelled()
+        return True
+
+    def pop_due(self, now: int, timers_max: int = 1_000) -> list[int]:
+        found = self.wheel.pop_due(now, timers_max)
+        for each in found:
+            del self.due[each]
+        return found
+
+    def next_due(self) -> int | None:
+        return self.wheel.next_due()
+
+
+def drain(wheel: Timers, now: int) -> list[int]:
     """All that is due, as a host asks for it."""
     found: list[int] = []
     while (due := wheel.next_due()) is not None and due <= now:
@@ -34,7 +61,7 @@ def drain(wheel: TimerWheel, now: int) -> list[int]:
 def test_timers_are_due_at_their_time_and_never_before(
     ahead_ms: int, near_max: int, steps: list[tuple[str, int, int]]
 ) -> None:
-    wheel, model, now = TimerWheel(START, ahead_ms, near_max), dict[int, int](), START
+    wheel, model, now = Timers(ahead_ms, near_max), dict[int, int](), START
     for at, (step, timer_id, number) in enumerate(steps):
         if step == "add":
             model[at] = max(0, now + number)
@@ -47,21 +74,34 @@ def test_timers_are_due_at_their_time_and_never_before(
         due = [each for each, time in model.items() if time <= now]
 
         assert sorted(found) == sorted(due)
-        assert len(wheel) == len(model) - len(due)
+        assert len(wheel.wheel) == len(model) - len(due)
         for each in due:
             del model[each]
 
 
 def test_the_earliest_comes_first() -> None:
-    wheel = TimerWheel(START)
+    wheel = Timers()
     for timer_id, delay_ms in enumerate((5_000, 3, 70_000, 400, 3)):
         wheel.add(timer_id, START + delay_ms)
 
     assert wheel.pop_due(START + 80_000) == [1, 4, 3, 0, 2]
 
 
+def test_an_id_that_is_used_again_is_not_due_at_the_time_that_was_cancelled() -> None:
+    wheel = Timers()
+    wheel.add(1, START + 1_000)
+    assert wheel.pop_due(START) == []
+    assert wheel.cancel(1)
+    wheel.add(1, START + 60_000)
+
+    assert wheel.pop_due(START + 1_000) == []
+    assert drain(wheel, START + 59_999) == []
+    assert drain(wheel, START + 60_000) == [1]
+    assert len(wheel.wheel) == 0
+
+
 def test_a_host_that_sleeps_until_the_next_time_misses_nothing() -> None:
-    wheel, now, late = TimerWheel(START), START, dict[int, int]()
+    wheel, now, late = Timers(), START, dict[int, int]()
     dues = {timer_id: START + timer_id * 37 % 400_000 for timer_id in range(5_000)}
     for timer_id, due in dues.items():
         wheel.add(timer_id, due)
@@ -80,7 +120,7 @@ def test_a_host_that_sleeps_until_the_next_time_misses_nothing() -> None:
 
 
 def test_a_slot_with_very_many_timers_is_spread_in_portions_and_ahead_of_time() -> None:
-    wheel = TimerWheel(START)
+    wheel = Timers()
     due = START + 10_000_000
     for timer_id in range(20_000):
         wheel.add(timer_id, due)
@@ -96,11 +136,11 @@ def test_a_slot_with_very_many_timers_is_spread_in_portions_and_ahead_of_time() 
 
 
 def test_timers_that_are_cancelled_leave_little_behind() -> None:
-    wheel = TimerWheel(START)
+    wheel = Timers()
     for timer_id in range(60_000):
         wheel.add(timer_id, START + 10**9 + timer_id)
         assert wheel.cancel(timer_id)
 
-    left = sum(len(portion) for slots in wheel._levels for slot in slots.values() for portion in slot)
-    assert len(wheel) == 0
+    left = sum(len(portion) for slots in wheel.wheel._levels for slot in slots.values() for portion in slot)
+    assert len(wheel.wheel) == 0
     assert left < 20_000

@@ -1,0 +1,343 @@
+"""The machine of delayed records: what is due, who decides on it, and what a replay rebuilds."""
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.delays import (
+    BEING_PUBLISHED,
+    NOT_PENDING,
+    CancelDelays,
+    DelayCommand,
+    DelayCoordinator,
+    DelayedRecord,
+    DelayEvent,
+    DelayFact,
+    DelayOptions,
+    DelayReply,
+    DelayResults,
+    DelaysDropped,
+    DelaysDue,
+    DelayStored,
+    DelayTransactionEnded,
+    DueDelays,
+    EndDelays,
+    NewDelay,
+    PendingDelay,
+    ReleaseDelays,
+    ScheduleRecords,
+    TakeDueDelays,
+)
+from penstock.core.model import (
+    MILLISECOND,
+    ApiError,
+    ErrorKind,
+    Instant,
+    Now,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    Timestamp,
+)
+from penstock.core.queues import TransactionProducer
+
+START = 1_700_000_000_000
+PRODUCER = TransactionProducer(ProducerId(9), ProducerEpoch(0))
+DAY_MS = 86_400_000
+
+
+class Driver:
+    """A host with a log that never fails."""
+
+    def __init__(self, options: DelayOptions | None = None, facts: list[DelayFact] | None = None) -> None:
+        self.machine = DelayCoordinator(Timestamp(START), options)
+        self.options = options
+        self.log: list[DelayFact] = []
+        self.events: list[DelayEvent] = []
+        self.instant_ms = 0
+        self.wall_ms = START
+        self.lanes = 0
+        for fact in facts or ():
+            self._append(fact)
+        self._settle(self.machine.resume(self.now))
+
+    @property
+    def now(self) -> Now:
+        return Now(Instant(self.instant_ms * MILLISECOND), Timestamp(self.wall_ms))
+
+    def _append(self, fact: DelayFact) -> None:
+        located = replace(fact, offset=Offset(len(self.log))) if isinstance(fact, DelayStored) else fact
+        self.log.append(fact)
+        self.machine.apply(located)
+
+    def _settle(self, outcome: Any) -> list[DelayReply]:
+        for fact in outcome.facts:
+            self._append(fact)
+        self.events += outcome.events
+        return [reply for _, reply in outcome.responses]
+
+    def submit(self, command: type[Any], **fields: Any) -> DelayReply:
+        made: DelayCommand = command(on_reply=lambda _: None, partition=0, **fields)
+        (reply,) = self._settle(self.machine.decide(made, self.now))
+        return reply
+
+    def schedule(self, *delays: tuple[int, int], topic: str = "orders") -> list[ApiError | None]:
+        """Delays by id and milliseconds from now on."""
+        new = tuple(
+            NewDelay(number, Timestamp(self.wall_ms + delay_ms), DelayedRecord(topic, -1, None, b"v"))
+            for number, delay_ms in delays
+        )
+        reply = self.submit(ScheduleRecords, delays=new)
+        assert isinstance(reply, DelayResults), reply
+        return list(reply.errors)
+
+    def take(self, records_max: int = 100, bytes_max: int = 1_000, lane: int | None = None) -> list[int]:
+        """Take delays that are due, in a lane of its own if none is named."""
+        self.lanes += 1
+        number = 100 + self.lanes if lane is None else lane
+        reply = self.submit(TakeDueDelays, lane=number, records_max=records_max, bytes_max=bytes_max)
+        assert isinstance(reply, DueDelays), reply
+        return [delay.id for delay in reply.delays]
+
+    def cancel(self, delay_id: int) -> ApiError | None:
+        reply = self.submit(CancelDelays, ids=(delay_id,))
+        assert isinstance(reply, DelayResults), reply
+        return reply.errors[0]
+
+    def marker(self, *, is_commit: bool) -> None:
+        self._append(DelayTransactionEnded(PRODUCER.producer_id, is_commit))
+
+    def pass_ms(self, duration_ms: int) -> None:
+        """As the runtime does: expire whenever the machine says so."""
+        end = self.instant_ms + duration_ms
+        while (due := self.machine.next_deadline()) is not None and due <= end * MILLISECOND:
+            step = max(0, -(-due // MILLISECOND) - self.instant_ms)
+            self.instant_ms, self.wall_ms = self.instant_ms + step, self.wall_ms + step
+            self._settle(self.machine.expire(self.now))
+            if self.machine.next_deadline() == due:
+                break
+        self.wall_ms += end - self.instant_ms
+        self.instant_ms = end
+
+    def image(self) -> list[PendingDelay]:
+        return list(self.machine.pending.after(-1))
+
+
+def test_a_delay_is_taken_when_it_is_due_and_not_before() -> None:
+    driver = Driver()
+    assert driver.schedule((1, 1_000), (2, 3_000)) == [None, None]
+
+    driver.pass_ms(999)
+    assert driver.take() == []
+    assert driver.events == []
+
+    driver.pass_ms(1)
+    assert isinstance(driver.events[-1], DelaysDue)
+    assert driver.take() == [1]
+    assert driver.take() == []
+
+
+def test_an_id_that_was_cancelled_and_is_used_again_waits_for_its_new_time() -> None:
+    driver = Driver()
+    driver.schedule((1, 1_000))
+    driver.pass_ms(10)
+    assert driver.take() == []
+    assert driver.cancel(1) is None
+    driver.schedule((1, 60_000))
+
+    driver.pass_ms(2_000)
+    assert driver.take() == []
+    driver.pass_ms(58_000)
+    assert driver.take() == [1]
+
+
+def test_a_clock_that_jumps_ahead_is_noticed_within_a_second() -> None:
+    driver = Driver()
+    driver.schedule((1, 3_600_000))
+    driver.pass_ms(10)
+
+    driver.wall_ms += 3_600_000
+    driver.pass_ms(1_000)
+
+    assert driver.events != []
+    assert driver.take() == [1]
+
+
+def test_a_committed_transaction_ends_its_delays() -> None:
+    driver = Driver()
+    driver.schedule((1, 0), (2, 0))
+    assert sorted(driver.take()) == [1, 2]
+
+    assert driver.submit(EndDelays, ids=(1, 2), producer=PRODUCER) == DelayResults(())
+    assert driver.cancel(1) == BEING_PUBLISHED
+    assert len(driver.machine.pending) == 2
+    driver.marker(is_commit=True)
+
+    assert len(driver.machine.pending) == 0
+    assert driver.cancel(1) == NOT_PENDING
+
+
+def test_an_aborted_one_leaves_them_to_be_taken_again() -> None:
+    driver = Driver()
+    driver.schedule((1, 0))
+    driver.take()
+    driver.submit(EndDelays, ids=(1,), producer=PRODUCER)
+    driver.submit(ReleaseDelays, ids=(1,))
+    assert driver.take() == []
+
+    driver.marker(is_commit=False)
+    assert driver.take() == [1]
+
+
+def test_a_lane_that_takes_again_gets_what_it_does_not_know_of() -> None:
+    driver = Driver()
+    driver.schedule((1, 0), (2, 0), (3, 0))
+    assert driver.take(records_max=2, lane=0) == [1, 2]
+    assert driver.take(lane=1) == [3]
+    driver.submit(EndDelays, ids=(1,), producer=PRODUCER)
+
+    assert driver.take(lane=0) == [2]
+    driver.submit(ReleaseDelays, ids=(2,))
+    assert driver.take(lane=1) == [2, 3]
+    assert driver.take(lane=0) == []
+
+
+def test_two_transactions_cannot_end_one_delay() -> None:
+    driver = Driver()
+    driver.schedule((1, 0))
+    driver.take()
+    other = TransactionProducer(ProducerId(10), ProducerEpoch(0))
+
+    assert driver.submit(EndDelays, ids=(1,), producer=PRODUCER) == DelayResults(())
+    assert driver.submit(EndDelays, ids=(1,), producer=other) == NOT_PENDING
+
+
+def test_a_new_leader_does_not_take_what_an_open_transaction_decides_on() -> None:
+    before = Driver()
+    before.schedule((1, 0), (2, 0))
+    before.take()
+    before.submit(EndDelays, ids=(1,), producer=PRODUCER)
+
+    after = Driver(facts=before.log)
+    assert any(isinstance(event, DelaysDue) for event in after.events)
+    assert after.take() == [2]
+    after.marker(is_commit=False)
+    assert after.take() == [1]
+
+
+def test_a_topic_that_cannot_be_written_to_waits_alone_and_longer_each_time() -> None:
+    driver = Driver(DelayOptions(blocked_ms=100, blocked_ms_max=400))
+    driver.schedule((1, 0), topic="gone")
+    assert driver.take() == [1]
+    driver.submit(ReleaseDelays, ids=(1,), blocked=("gone",))
+    driver.schedule((2, 0))
+
+    assert driver.take() == [2]
+    driver.pass_ms(100)
+    assert driver.take() == [1]
+    driver.submit(ReleaseDelays, ids=(1,), blocked=("gone",))
+    driver.pass_ms(150)
+    assert driver.take() == []
+    assert driver.cancel(1) is None
+
+
+def test_what_cannot_be_published_for_long_is_dropped() -> None:
+    driver = Driver(DelayOptions(drop_ms=60_000))
+    driver.schedule((1, 0), topic="gone")
+    for _ in range(2):
+        assert driver.take() == [1]
+        driver.submit(ReleaseDelays, ids=(1,), blocked=("gone",))
+        driver.pass_ms(30_000)
+    assert driver.take() == [1]
+    driver.submit(ReleaseDelays, ids=(1,), blocked=("gone",))
+    driver.pass_ms(1_000)
+
+    assert driver.take() == []
+    assert driver.events[-1] == DelaysDropped("gone", 1)
+    assert len(driver.machine.pending) == 0
+
+
+def test_what_is_due_since_long_ago_is_not_dropped_after_one_failure() -> None:
+    driver = Driver()
+    driver.schedule((1, 0))
+    driver.wall_ms += 8 * DAY_MS
+    assert driver.take() == [1]
+    driver.submit(ReleaseDelays, ids=(1,), blocked=("orders",))
+    driver.pass_ms(1_000)
+
+    assert driver.take() == [1]
+    assert len(driver.machine.pending) == 1
+
+
+def test_limits_are_errors_of_single_records() -> None:
+    driver = Driver(DelayOptions(pending_max=2))
+    too_far, first, again, second, third = driver.schedule((1, 367 * DAY_MS), (2, 5), (2, 6), (3, 5), (4, 5))
+
+    assert (first, second) == (None, None)
+    assert too_far is not None
+    assert too_far.kind is ErrorKind.INVALID_REQUEST
+    assert again is not None
+    assert third is not None
+    assert third.kind is ErrorKind.THROTTLED
+    assert driver.schedule((2, 5)) == [None]
+
+
+def test_what_is_due_is_taken_up_to_a_size() -> None:
+    driver = Driver()
+    driver.schedule(*((number, 0) for number in range(10)))
+
+    assert len(driver.take(bytes_max=3)) == 3
+    assert len(driver.take(records_max=4)) == 4
+    assert len(driver.take()) == 3
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ("schedule", "schedule", "cancel", "take", "end", "commit", "abort", "release", "pass")
+        ),
+        st.integers(0, 12),
+        st.integers(0, 3_000),
+    ),
+    max_size=50,
+)
+
+
+@settings(max_examples=100)
+@given(STEPS)
+def test_a_replay_rebuilds_the_state_and_nothing_is_lost_or_taken_twice(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    driver = Driver()
+    lanes: list[list[int]] = [[], []]
+    for step, number, time_ms in steps:
+        match step:
+            case "schedule":
+                driver.schedule((number, time_ms))
+            case "cancel":
+                driver.cancel(number)
+            case "take":
+                lanes[number % 2] = driver.take(records_max=5, lane=number % 2)
+                assert not set(lanes[0]) & set(lanes[1])
+                assert not set(lanes[number % 2]) & set(driver.machine.ending)
+            case "end" if lanes[number % 2]:
+                driver.submit(EndDelays, ids=tuple(lanes[number % 2]), producer=PRODUCER)
+                lanes[number % 2] = []
+            case "commit" | "abort":
+                driver.marker(is_commit=step == "commit")
+            case "release":
+                driver.submit(ReleaseDelays, ids=tuple(lanes[number % 2]))
+                lanes[number % 2] = []
+            case _:
+                driver.pass_ms(time_ms)
+
+        copy = Driver(facts=driver.log)
+        assert copy.image() == driver.image()
+        assert copy.machine.ending == driver.machine.ending
+
+    driver.submit(ReleaseDelays, ids=(*lanes[0], *lanes[1]))
+    driver.marker(is_commit=False)
+    driver.pass_ms(4_000)
+    assert sorted(driver.take(1_000)) == [delay.id for delay in driver.image()]
