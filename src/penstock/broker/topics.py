@@ -23,7 +23,9 @@ from penstock.broker.cluster import Controller
 from penstock.broker.partitions import ReplicaManager
 from penstock.core.metadata import (
     BY_DEFAULT,
+    DELAYED_TOPIC,
     OFFSETS_TOPIC,
+    QUEUES_TOPIC,
     TRANSACTIONS_TOPIC,
     AlteredPartition,
     CreatedPartitions,
@@ -57,7 +59,19 @@ _SETTINGS = {
         "transaction.state.log.replication.factor",
         None,
     ),
+    # Queues belong to groups, and their topic is set up as that of the groups' positions.
+    QUEUES_TOPIC: (
+        "offsets.topic.num.partitions",
+        "offsets.topic.replication.factor",
+        "offsets.topic.segment.bytes",
+    ),
 }
+# A journal: each record changes what those before it left, so that none may be missing.
+_JOURNAL = (("cleanup.policy", "delete"), ("retention.ms", "-1"), ("retention.bytes", "-1"))
+# Few, because what is due at once in one of them is published in one transaction; some, for several nodes.
+DELAYED_PARTITIONS = 4
+# A record that is delayed is stored with its target, and some more.
+_DELAYED = (*_JOURNAL, ("max.message.bytes", str(2 << 20)))
 R = TypeVar("R")
 TIMED_OUT = ApiError(
     ErrorKind.TIMED_OUT, "the controller has not decided in time; the change may still take effect"
@@ -94,15 +108,19 @@ class NewPartitions:
 
 def internal_topic(name: str, image: MetadataImage, static: Mapping[str, str]) -> NewTopic | None:
     """An internal topic with the configuration that its owner needs; None for other names."""
+    if name == DELAYED_TOPIC:
+        factor = _number(image, "offsets.topic.replication.factor", static)
+        return NewTopic(name, DELAYED_PARTITIONS, factor, (), (("compression.type", "producer"), *_DELAYED))
     settings = _SETTINGS.get(name)
     if settings is None:
         return None
-    partitions, factor, segment = settings
-    configs: list[tuple[str, str | None]] = [("cleanup.policy", "compact"), ("compression.type", "producer")]
+    partitions, replicas, segment = settings
+    configs: list[tuple[str, str | None]] = [("compression.type", "producer")]
+    configs += _JOURNAL if name == QUEUES_TOPIC else [("cleanup.policy", "compact")]
     if segment is not None:
         configs.append(("segment.bytes", str(_number(image, segment, static))))
     return NewTopic(
-        name, _number(image, partitions, static), _number(image, factor, static), (), tuple(configs)
+        name, _number(image, partitions, static), _number(image, replicas, static), (), tuple(configs)
     )
 
 

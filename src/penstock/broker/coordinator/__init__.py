@@ -1,4 +1,4 @@
-"""Replicated machines on internal topics: one runtime for groups and transactions.
+"""Replicated machines on internal topics: one runtime for groups, transactions and queues.
 
     runtime         one coordinator: a machine on a partition
     coordinators    the coordinators of one internal topic
@@ -9,7 +9,8 @@
     group_metrics   their metrics and lag
     transactions    transactions on this node
     transaction_records, transaction_metrics
-    queue_records   facts of queues in our own schemas; nothing runs them yet
+    queues          queues on this node
+    queue_records, queue_metrics
 
     Coordinators ── key, hashed as Kafka does ──► Coordinator ── CoordinatorMachine (core, decides)
       │                                              ├── LeaderPartition: append, committed
@@ -27,7 +28,7 @@ and every command that waits, parked ones included, gets NOT_COORDINATOR. An app
 without stopping the partition (a full disk) drops the machine too, and rebuilds it from the log. A
 log that cannot be read is tried again, less and less often.
 
-Internal topics are compacted like any other, which leaves the active segment alone; so
+Internal topics but that of queues are compacted like any other, which leaves the active segment alone; so
 `LogRewrite` writes the state again at the end of the log when the log has grown to several times
 its size, and deletes what is before.
 

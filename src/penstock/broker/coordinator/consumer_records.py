@@ -148,7 +148,7 @@ def _stored(key: Message, value: bytes) -> ConsumerFact | None:
             return TargetEpochStored(key.group_id, stored.assignment_epoch)
         case ConsumerGroupTargetAssignmentMemberKey():
             target = read_stored(ConsumerGroupTargetAssignmentMemberValue, value)
-            return TargetAssignmentStored(key.group_id, key.member_id, _set_of(target.topic_partitions))
+            return TargetAssignmentStored(key.group_id, key.member_id, set_of(target.topic_partitions))
         case ConsumerGroupCurrentMemberAssignmentKey():
             return _current_of(key.group_id, key.member_id, value)
         case ConsumerGroupRegularExpressionKey():
@@ -213,7 +213,7 @@ def _member_of(group_id: str, member_id: str, value: bytes) -> ConsumerMemberSto
 
 def _target_value(fact: TargetAssignmentStored) -> ConsumerGroupTargetAssignmentMemberValue:
     part = ConsumerGroupTargetAssignmentMemberValueTopicPartitions
-    return ConsumerGroupTargetAssignmentMemberValue(topic_partitions=_parts(part, fact.partitions))
+    return ConsumerGroupTargetAssignmentMemberValue(topic_partitions=parts_of(part, fact.partitions))
 
 
 def _current_value(fact: CurrentAssignmentStored) -> ConsumerGroupCurrentMemberAssignmentValue:
@@ -222,8 +222,8 @@ def _current_value(fact: CurrentAssignmentStored) -> ConsumerGroupCurrentMemberA
         member_epoch=fact.epoch,
         previous_member_epoch=fact.previous_epoch,
         state=fact.state,
-        assigned_partitions=_parts(part, fact.assigned),
-        partitions_pending_revocation=_parts(part, fact.revoking),
+        assigned_partitions=parts_of(part, fact.assigned),
+        partitions_pending_revocation=parts_of(part, fact.revoking),
     )
 
 
@@ -235,8 +235,8 @@ def _current_of(group_id: str, member_id: str, value: bytes) -> CurrentAssignmen
         stored.member_epoch,
         stored.previous_member_epoch,
         _STATES.get(stored.state, MemberState.UNKNOWN),
-        _set_of(stored.assigned_partitions),
-        _set_of(stored.partitions_pending_revocation),
+        set_of(stored.assigned_partitions),
+        set_of(stored.partitions_pending_revocation),
     )
 
 
@@ -249,9 +249,9 @@ def _pattern_of(group_id: str, pattern: str, value: bytes) -> PatternResolved:
     return PatternResolved(group_id, pattern, tuple(stored.topics), Timestamp(stored.timestamp))
 
 
-def _parts(part: Callable[..., Any], partitions: PartitionSet) -> tuple[Any, ...]:
+def parts_of(part: Callable[..., Any], partitions: PartitionSet) -> tuple[Any, ...]:
     return tuple([part(topic_id=topic_id, partitions=indexes) for topic_id, indexes in rows(partitions)])
 
 
-def _set_of(parts: Iterable[Any]) -> PartitionSet:
+def set_of(parts: Iterable[Any]) -> PartitionSet:
     return partition_set((TopicId(each.topic_id), each.partitions) for each in parts)

@@ -123,7 +123,7 @@ class Coordinators(Generic[M, C, F]):
         self._led: dict[int, Coordinator[M, C, F]] = {}
         self._topic: Topic | None = None
         self._count = 0
-        self._locating: list[tuple[str, Callable[[NodeId | ApiError], None]]] = []
+        self._waiting: list[Callable[[ApiError | None], None]] = []
         self._creating = False
         self._stopped = False
 
@@ -134,6 +134,13 @@ class Coordinators(Generic[M, C, F]):
             return NO_TOPIC
         index = partition_of(key, self._count)
         coordinator = self._led.get(index)
+        return self.at(index) if coordinator is None else coordinator
+
+    def at(self, index: int) -> Coordinator[M, C, F] | ApiError:
+        """The coordinator of a partition, if it is on this node."""
+        if self._topic is None or not 0 <= index < self._count:
+            return NO_TOPIC
+        coordinator = self._led.get(index)
         if coordinator is not None:
             return coordinator
         ours = self._topic.partitions[index].leader == self._node_id
@@ -141,11 +148,24 @@ class Coordinators(Generic[M, C, F]):
 
     def locate(self, key: str, done: Callable[[NodeId | ApiError], None]) -> None:
         """Find the node that coordinates the key; the topic is created on the first call."""
+
+        def created(error: ApiError | None) -> None:
+            done(error or self.leader_at(partition_of(key, self._count)))
+
+        self.when_created(created)
+
+    def when_created(self, done: Callable[[ApiError | None], None]) -> None:
+        """Have the topic; it is created on the first call."""
         if self._topic is not None and not self._creating:
-            done(self._leader_of(self._topic, key))
+            done(None)
             return
-        self._locating.append((key, done))
+        self._waiting.append(done)
         self._create_topic()
+
+    @property
+    def count(self) -> int:
+        """How many partitions the topic has; none before it is created."""
+        return self._count
 
     def ask_each(
         self,
@@ -196,8 +216,11 @@ class Coordinators(Generic[M, C, F]):
     def __iter__(self) -> Iterator[Coordinator[M, C, F]]:
         return iter(list(self._led.values()))
 
-    def _leader_of(self, topic: Topic, key: str) -> NodeId | ApiError:
-        leader = topic.partitions[partition_of(key, self._count)].leader
+    def leader_at(self, index: int) -> NodeId | ApiError:
+        """The node that coordinates the partition."""
+        if self._topic is None or not 0 <= index < self._count:
+            return NO_TOPIC
+        leader = self._topic.partitions[index].leader
         return NO_TOPIC if leader == NO_LEADER else leader
 
     def _create_topic(self) -> None:
@@ -212,9 +235,9 @@ class Coordinators(Generic[M, C, F]):
         if isinstance(reply, ApiError):
             error = ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE, reply.detail or reply.kind.value)
             events.warning("coordinator.no_topic", topic=self._topic_name, reason=error.detail)
-        locating, self._locating = self._locating, []
-        for key, done in locating:
-            done(error if self._topic is None else self._leader_of(self._topic, key))
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done(error if self._topic is None else None)
 
     def _take_over(self) -> None:
         """Have a coordinator for every partition of the topic that this node leads, and no other."""

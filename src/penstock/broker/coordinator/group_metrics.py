@@ -1,7 +1,7 @@
 """Metrics of consumer groups: lag, consumption and rebalances."""
 
 from functools import partial
-from typing import NamedTuple, Protocol, assert_never
+from typing import NamedTuple, Protocol, TypeGuard, assert_never
 
 from penstock.broker.partitions import Replica
 from penstock.core.groups import (
@@ -20,6 +20,11 @@ from penstock.core.groups import (
     OffsetDeleted,
     RebalanceCompleted,
     RebalanceStarted,
+    ShareFact,
+    ShareFactDeleted,
+    ShareGroupRemoved,
+    ShareGroupStored,
+    ShareRecordKind,
     StoredMember,
     TransactionEnded,
 )
@@ -258,9 +263,9 @@ class GroupMetricsRecorder:
         elif isinstance(fact, OffsetDeleted):
             self._hide(fact.group_id, fact.partition)
             self._consumption.deletes(machine.image, fact.group_id, fact.partition)
-        elif isinstance(fact, GroupStored | ConsumerGroupStored):
+        elif isinstance(fact, GroupStored | ConsumerGroupStored | ShareGroupStored):
             self._show_group(machine.image, fact.group_id, _type_of(fact))
-        elif isinstance(fact, GroupDeleted | ConsumerGroupDeleted):
+        elif isinstance(fact, GroupDeleted | ConsumerGroupDeleted) or _deletes_share_group(fact):
             self._metrics.rebalance_seconds.forget(fact.group_id)
             self._hide_group(fact.group_id, _type_of(fact))
 
@@ -282,6 +287,8 @@ class GroupMetricsRecorder:
             self._hide_group(group_id, GroupType.CLASSIC)
         for group_id in machine.image.consumers:
             self._hide_group(group_id, GroupType.CONSUMER)
+        for group_id in machine.image.shares:
+            self._hide_group(group_id, GroupType.SHARE)
 
     def on_event(self, event: Event) -> None:
         match event:
@@ -302,11 +309,17 @@ class GroupMetricsRecorder:
                     members=event.members,
                 )
             case MemberRemoved():
-                events.info(
-                    "group.member_removed", group=event.group_id, member=event.member_id, reason=event.reason
-                )
+                self.member_removed(event)
+            case ShareGroupRemoved():
+                self.share_group_removed(event)
             case _:
                 assert_never(event)
+
+    def member_removed(self, event: MemberRemoved) -> None:
+        events.info("group.member_removed", group=event.group_id, member=event.member_id, reason=event.reason)
+
+    def share_group_removed(self, event: ShareGroupRemoved) -> None:
+        events.info("group.removed", group=event.group_id, topics=len(event.topics))
 
     def _show_group(self, image: GroupImage, group_id: str, type_: GroupType) -> None:
         if (group_id, type_) in self._groups_shown:
@@ -334,22 +347,27 @@ class GroupMetricsRecorder:
         self._metrics.lag_seconds.forget(group_id, *partition)
 
 
-def _type_of(fact: GroupStored | GroupDeleted | ConsumerGroupStored | ConsumerGroupDeleted) -> GroupType:
-    is_consumer = isinstance(fact, ConsumerGroupStored | ConsumerGroupDeleted)
-    return GroupType.CONSUMER if is_consumer else GroupType.CLASSIC
+def _deletes_share_group(fact: Fact) -> TypeGuard[ShareFactDeleted]:
+    return isinstance(fact, ShareFactDeleted) and fact.kind is ShareRecordKind.GROUP
+
+
+def _type_of(fact: Fact) -> GroupType:
+    if isinstance(fact, GroupStored | GroupDeleted):
+        return GroupType.CLASSIC
+    return GroupType.SHARE if isinstance(fact, ShareFact) else GroupType.CONSUMER
 
 
 def _members(image: GroupImage, group_id: str, type_: GroupType) -> float:
     if type_ is GroupType.CLASSIC:
         stored = image.groups.get(group_id)
         return 0 if stored is None else len(stored.members)
-    consumers = image.consumers.get(group_id)
-    return 0 if consumers is None else len(consumers.members)
+    typed = image.shares.get(group_id) if type_ is GroupType.SHARE else image.consumers.get(group_id)
+    return 0 if typed is None else len(typed.members)
 
 
 def _epoch(image: GroupImage, group_id: str, type_: GroupType) -> float:
     if type_ is GroupType.CLASSIC:
         stored = image.groups.get(group_id)
         return 0 if stored is None else stored.generation
-    consumers = image.consumers.get(group_id)
-    return 0 if consumers is None or consumers.group is None else consumers.group.epoch
+    typed = image.shares.get(group_id) if type_ is GroupType.SHARE else image.consumers.get(group_id)
+    return 0 if typed is None or typed.group is None else typed.group.epoch

@@ -11,12 +11,13 @@ a `TransactionEnded` is no record but a marker.
 
 The bytes are those of Kafka's own classes, the topic id being a tagged field that older
 readers of version 4 skip. All older versions are read. This module is the `RecordCodec` of groups;
-the facts of consumer groups are in `consumer_records`.
+the facts of consumer groups are in `consumer_records`, those of share groups in `share_records`.
 """
 
 from collections.abc import Sequence
 
 from penstock.broker.coordinator.consumer_records import decode_consumer, encode_consumer
+from penstock.broker.coordinator.share_records import decode_share, encode_share
 from penstock.core.groups import (
     Fact,
     GroupCoordinator,
@@ -24,6 +25,7 @@ from penstock.core.groups import (
     GroupStored,
     OffsetCommitted,
     OffsetDeleted,
+    ShareFact,
     StoredMember,
     TransactionalOffsetCommitted,
     TransactionEnded,
@@ -76,7 +78,7 @@ def encode(fact: Fact) -> tuple[bytes, bytes | None]:
         case TransactionEnded():
             raise AssertionError("a marker is a control batch, written by its leader")
         case _:
-            return encode_consumer(fact)
+            return encode_share(fact) if isinstance(fact, ShareFact) else encode_consumer(fact)
 
 
 def decode(key: bytes | None, value: bytes | None) -> Fact | None:
@@ -100,7 +102,7 @@ def decode(key: bytes | None, value: bytes | None) -> Fact | None:
                 return OffsetDeleted(decoded.group, partition)
             return _offset_of(decoded.group, partition, value)
         case _:
-            return decode_consumer(decoded, value)
+            return decode_consumer(decoded, value) or decode_share(decoded, value)
 
 
 class TransactionalOffsets:

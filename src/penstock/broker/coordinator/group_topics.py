@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from penstock.core.groups import AssignableTopic, ConsumerGroupTimeouts, digest_of
+from penstock.core.groups import AssignableTopic, ConsumerGroupTimeouts, GroupType, digest_of
 from penstock.core.metadata import (
     ConfigResource,
     ConfigResourceType,
@@ -16,6 +16,33 @@ from penstock.core.metadata.topic_names import is_internal
 from penstock.core.model import NodeId, TopicId, TopicName
 
 REMEMBERED_MAX = 10_000
+# The session timeout and the heartbeat interval, each with its bounds.
+TIMEOUT_KEYS = {
+    GroupType.CONSUMER: (
+        (
+            "consumer.session.timeout.ms",
+            "group.consumer.min.session.timeout.ms",
+            "group.consumer.max.session.timeout.ms",
+        ),
+        (
+            "consumer.heartbeat.interval.ms",
+            "group.consumer.min.heartbeat.interval.ms",
+            "group.consumer.max.heartbeat.interval.ms",
+        ),
+    ),
+    GroupType.SHARE: (
+        (
+            "share.session.timeout.ms",
+            "group.share.min.session.timeout.ms",
+            "group.share.max.session.timeout.ms",
+        ),
+        (
+            "share.heartbeat.interval.ms",
+            "group.share.min.heartbeat.interval.ms",
+            "group.share.max.heartbeat.interval.ms",
+        ),
+    ),
+}
 
 
 class GroupTopics:
@@ -81,9 +108,16 @@ class GroupTopics:
 
 
 class GroupTimeouts:
-    """The timeouts of consumer groups, within the node's bounds; kept until configuration changes."""
+    """The timeouts of groups of one type, within the node's bounds; kept until configuration changes."""
 
-    def __init__(self, node_id: NodeId, image: MetadataImage, static: Mapping[str, str] = NO_CONFIGS) -> None:
+    def __init__(
+        self,
+        node_id: NodeId,
+        image: MetadataImage,
+        static: Mapping[str, str] = NO_CONFIGS,
+        type_: GroupType = GroupType.CONSUMER,
+    ) -> None:
+        self._keys = TIMEOUT_KEYS[type_]
         self._node_id = node_id
         self._static = static
         self._image = image
@@ -95,18 +129,7 @@ class GroupTimeouts:
             if len(self._found) >= REMEMBERED_MAX:
                 self._found.clear()
             found = self._found[group_id] = ConsumerGroupTimeouts(
-                self._bounded(
-                    group_id,
-                    "consumer.session.timeout.ms",
-                    "group.consumer.min.session.timeout.ms",
-                    "group.consumer.max.session.timeout.ms",
-                ),
-                self._bounded(
-                    group_id,
-                    "consumer.heartbeat.interval.ms",
-                    "group.consumer.min.heartbeat.interval.ms",
-                    "group.consumer.max.heartbeat.interval.ms",
-                ),
+                *[self._bounded(group_id, *keys) for keys in self._keys]
             )
         return found
 

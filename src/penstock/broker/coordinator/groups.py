@@ -11,7 +11,7 @@ is up to the coordinator runtime; this module has what is specific to groups.
 Offsets inside transactions are records of transactional batches, which markers commit or abort. Their
 commits come through `broker.transactions.offset_commits`.
 
-Left out: the share protocol.
+A member of a share group may have leases on records when it is gone: `MemberReleases` gives them back.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -43,23 +43,28 @@ from penstock.core.groups import (
     ConsumerGroupOptions,
     DescribeConsumerGroup,
     DescribeGroup,
+    DescribeShareGroup,
     Fact,
     FetchOffsets,
     ForgetTopics,
     GroupCoordinator,
     GroupOptions,
+    GroupType,
     Heartbeat,
     ListedGroup,
     ListedGroups,
     ListGroups,
+    MemberRemoved,
     MigrationPolicy,
     OffsetCommitted,
     OffsetDeleted,
     ReloadTopics,
+    ShareGroupOptions,
+    ShareGroupRemoved,
 )
 from penstock.core.metadata import OFFSETS_TOPIC, MetadataImage, broker_setting
 from penstock.core.metadata.configs import NO_CONFIGS
-from penstock.core.model import ApiError, ErrorKind, NodeId, Offset, TopicPartition
+from penstock.core.model import ApiError, ErrorKind, NodeId, Offset, TopicId, TopicPartition
 from penstock.core.records import ControlRecord
 from penstock.runtime import Runtime
 
@@ -72,6 +77,14 @@ NOT_SURE = ApiError(
 TOO_LONG = ApiError(ErrorKind.INVALID_GROUP, f"a group id has at most {GROUP_ID_CHARS_MAX} characters")
 
 
+class MemberReleases(Protocol):
+    """Releases what members of share groups have leased, and forgets queues of groups that are gone."""
+
+    def release(self, group_id: str, member_id: str, topics: tuple[str, ...]) -> None: ...
+
+    def forget(self, group_id: str, topics: tuple[tuple[TopicId, int], ...]) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class GroupServiceOptions:
     """Options of the groups on this node."""
@@ -79,7 +92,8 @@ class GroupServiceOptions:
     machine: GroupOptions = field(default_factory=GroupOptions)
     coordinator: CoordinatorOptions = field(default_factory=CoordinatorOptions)
     # Where the timeouts in `machine` come from, if they follow the metadata.
-    timeouts: GroupTimeouts | None = None
+    timeouts: tuple[GroupTimeouts, ...] = ()
+    releases: MemberReleases | None = None
 
 
 def options_of_node(
@@ -96,6 +110,7 @@ def options_of_node(
     assert isinstance(assignors, tuple)
     migration = broker_setting(image, "group.consumer.migration.policy", node_id, static)
     timeouts = GroupTimeouts(node_id, image, static)
+    share_timeouts = GroupTimeouts(node_id, image, static, GroupType.SHARE)
     return GroupServiceOptions(
         GroupOptions(
             session_timeout_ms_min=number("group.min.session.timeout.ms"),
@@ -111,14 +126,39 @@ def options_of_node(
                 migration=MigrationPolicy(migration),
                 timeouts=timeouts,
             ),
+            share=ShareGroupOptions(members_max=number("group.share.max.size"), timeouts=share_timeouts),
         ),
         CoordinatorOptions(commit_timeout_ms=number("offsets.commit.timeout.ms")),
-        timeouts,
+        (timeouts, share_timeouts),
     )
 
 
 class GroupPartitions(LedPartitions, LogLookup, Protocol):
     """The partitions that this node leads, and all its logs."""
+
+
+class GroupObserver(GroupMetricsRecorder):
+    """Also has the leases of lost members released."""
+
+    def __init__(
+        self,
+        metrics: GroupMetrics,
+        lags: LagReader,
+        consumption: ConsumptionTracker,
+        releases: MemberReleases | None,
+    ) -> None:
+        super().__init__(metrics, lags, consumption)
+        self._releases = releases
+
+    def member_removed(self, event: MemberRemoved) -> None:
+        super().member_removed(event)
+        if self._releases is not None and event.shared_topics:
+            self._releases.release(event.group_id, event.member_id, event.shared_topics)
+
+    def share_group_removed(self, event: ShareGroupRemoved) -> None:
+        super().share_group_removed(event)
+        if self._releases is not None:
+            self._releases.forget(event.group_id, event.topics)
 
 
 class GroupService:
@@ -147,9 +187,10 @@ class GroupService:
             OFFSETS_TOPIC,
             lambda: GroupCoordinator(options.machine, self._topics),
             group_records,
-            GroupMetricsRecorder(self.metrics, self._lags, self.consumption),
+            GroupObserver(self.metrics, self._lags, self.consumption, options.releases),
             (
                 *(Heartbeat, FetchOffsets, DescribeGroup, DescribeConsumerGroup, ListGroups),
+                DescribeShareGroup,
                 *(ForgetTopics, ReloadTopics),
             ),
             (ForgetTopics, ReloadTopics),
@@ -236,8 +277,8 @@ class GroupService:
     def on_metadata(self, image: MetadataImage) -> None:
         """Take over and give up coordinators as the cluster's metadata says."""
         before, self._image = self._image, image
-        if self._timeouts is not None:
-            self._timeouts.on_metadata(image)
+        for timeouts in self._timeouts:
+            timeouts.on_metadata(image)
         changed = self._topics.on_metadata(image)
         self._coordinators.on_metadata(image)
         if changed:

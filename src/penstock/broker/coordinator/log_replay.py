@@ -17,7 +17,14 @@ from penstock.broker.partitions import (
     VerificationResult,
 )
 from penstock.core.model import CorruptionError, Offset, PenstockError
-from penstock.core.records import BatchHeader, ControlRecord, check_batches, read_control, read_records
+from penstock.core.records import (
+    BatchHeader,
+    ControlRecord,
+    Record,
+    check_batches,
+    read_control,
+    read_records,
+)
 from penstock.observability import log as events
 from penstock.runtime import Runtime
 from penstock.storage.log import DamagedRange, FileRange
@@ -29,12 +36,12 @@ STEP_BYTES = 16 << 10
 class ReplayRequest(NamedTuple):
     """One log to read; `done` is called at its end, with the error if it failed.
 
-    `take` gets the key and value of every record, and the header of its batch; it returns False for one
-    that it skips. `take_marker` gets the markers that end transactions.
+    `take` gets every record and the header of its batch; it returns False for one that it skips.
+    `take_marker` gets the markers that end transactions.
     """
 
     partition: LeaderPartition
-    take: Callable[[bytes | None, bytes | None, BatchHeader], bool]
+    take: Callable[[Record, BatchHeader], bool]
     take_marker: Callable[[ControlRecord], None]
     done: Callable[[PenstockError | None], None]
 
@@ -128,7 +135,7 @@ class LogReplay:
             batch, at = content[at : at + header.size_bytes], at + header.size_bytes
             if not header.is_control:
                 for record in read_records(batch):
-                    if record.offset >= self._position and not take(record.key, record.value, header):
+                    if record.offset >= self._position and not take(record, header):
                         self._skipped += 1
             elif header.base_offset >= self._position and header.record_count:
                 request.take_marker(read_control(batch))

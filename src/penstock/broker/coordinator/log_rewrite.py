@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from penstock.broker.partitions import LeaderPartition
-from penstock.core.model import StorageError
+from penstock.core.model import Offset, StorageError
 from penstock.observability import log as events
 from penstock.runtime import Timers
 from penstock.storage.log import PartitionLog
@@ -33,8 +33,11 @@ GROWTH_MAX = 4
 class SnapshotSource(Protocol):
     """The part of a machine that the rewrite needs."""
 
-    def size(self) -> int: ...
-    def snapshot(self) -> Iterator[Any]: ...
+    def size(self) -> int:
+        """How many facts `snapshot` has, about."""
+
+    def snapshot(self) -> Iterator[Any]:
+        """The durable state as facts, each as it is when it is asked for; applying them again is harmless."""
 
 
 class RewritableLog(Protocol):
@@ -43,9 +46,17 @@ class RewritableLog(Protocol):
     @property
     def partition(self) -> LeaderPartition: ...
     @property
-    def machine(self) -> SnapshotSource: ...
+    def machine(self) -> Any: ...
 
     def append(self, facts: Sequence[Any]) -> bool: ...
+
+
+class CoordinatorRewrite(Protocol):
+    """One rewrite under way, of whatever kind."""
+
+    def start(self) -> None: ...
+
+    def cancel(self) -> None: ...
 
 
 class LogRewrite:
@@ -88,13 +99,25 @@ class LogRewrite:
             self._cut()
 
     def _cut(self) -> None:
-        partition = self._coordinator.partition
-        name = str(partition.name)
-        try:
-            partition.log.delete_records(self._start)
-        except StorageError as error:
-            events.warning("coordinator.log_rewrite_failed", partition=name, error=error)
-        else:
-            events.info("coordinator.log_rewritten", partition=name, start=self._start)
-            partition.log_start_moved()
+        cut_log(self._coordinator.partition, self._start)
         self._done()
+
+
+def cut_log(partition: LeaderPartition, start: Offset) -> None:
+    """Delete what was written again."""
+    name = str(partition.name)
+    try:
+        partition.log.delete_records(start)
+    except StorageError as error:
+        events.warning("coordinator.log_rewrite_failed", partition=name, error=error)
+    else:
+        events.info("coordinator.log_rewritten", partition=name, start=start)
+        partition.log_start_moved()
+
+
+def rewrite_if_due(
+    coordinator: RewritableLog, timers: Timers, records_min: int, done: Callable[[], None]
+) -> CoordinatorRewrite | None:
+    """The rewrite of a machine that can be written as a snapshot."""
+    is_due = LogRewrite.is_due(coordinator.partition.log, coordinator.machine, records_min)
+    return LogRewrite(coordinator, timers, done) if is_due else None

@@ -6,11 +6,11 @@
     1      RecordsTaken        RecordsTakenValue           7      RecordsEnding       RecordsEndingValue
     2      RecordsLeased       RecordsLeasedValue          8      RecordsDropped      RecordsDroppedValue
     3      LeasesProlonged     LeasesProlongedValue        9      RecordsStored       RecordsStoredValue
-    4      RecordsReleased     RecordsReleasedValue
+    4      RecordsReleased     RecordsReleasedValue        10     RecordsReturned     RecordsReturnedValue
 
 The topic must be neither compacted nor cut by retention: a fact changes what those before it left. For the
 same reason a kind that is not known is an error, and not skipped. A `RecordsEnding` stands in a transactional
-batch of its producer; a `TransactionEnded` is no record but a marker.
+batch of its producer; a `QueueTransactionEnded` is no record but a marker.
 
 This module is the `RecordCodec` of queues.
 """
@@ -45,6 +45,7 @@ from penstock.core.protocol.queue_records import (
     RecordsGivenUpValue,
     RecordsLeasedValue,
     RecordsReleasedValue,
+    RecordsReturnedValue,
     RecordsStoredValue,
     RecordsTakenValue,
     ReleasedRecordDelay,
@@ -63,25 +64,26 @@ from penstock.core.queues import (
     QueueRecord,
     QueueSettings,
     QueueStored,
+    QueueTransactionEnded,
     RecordsDropped,
     RecordsEnding,
     RecordsFinished,
     RecordsGivenUp,
     RecordsLeased,
     RecordsReleased,
+    RecordsReturned,
     RecordsStored,
     RecordsTaken,
     RecordState,
     ReleasedRecord,
     Run,
     StoredRecord,
-    TransactionEnded,
     TransactionProducer,
 )
 from penstock.core.records import ControlRecord, ControlType
 
 VERSION = 0
-QUEUE, TAKEN, LEASED, PROLONGED, RELEASED, GIVEN_UP, FINISHED, ENDING, DROPPED, STORED = range(10)
+QUEUE, TAKEN, LEASED, PROLONGED, RELEASED, GIVEN_UP, FINISHED, ENDING, DROPPED, STORED, RETURNED = range(11)
 # Far more than a queue holds: a run is walked offset by offset.
 OFFSETS_MAX = 1_000_000
 
@@ -103,6 +105,8 @@ def encode(fact: QueueFact) -> tuple[bytes, bytes | None]:  # noqa: C901, PLR091
         case LeasesProlonged():
             prolonged = LeasesProlongedValue(lease_ms=fact.lease_ms, runs=_runs(fact.runs))
             return _record(fact.queue, PROLONGED, prolonged)
+        case RecordsReturned():
+            return _record(fact.queue, RETURNED, RecordsReturnedValue(runs=_runs(fact.runs)))
         case RecordsReleased():
             return _record(fact.queue, RELEASED, _released_value(fact))
         case RecordsGivenUp():
@@ -121,7 +125,7 @@ def encode(fact: QueueFact) -> tuple[bytes, bytes | None]:  # noqa: C901, PLR091
         case RecordsStored():
             stored = RecordsStoredValue(records=tuple(map(_unfinished, fact.records)))
             return _record(fact.queue, STORED, stored)
-        case TransactionEnded():
+        case QueueTransactionEnded():
             raise AssertionError("a marker is not a record")
         case _:
             assert_never(fact)
@@ -164,9 +168,11 @@ class QueueTransactions:
         """The fact of a record that stands in a transactional batch: it names its producer itself."""
         return fact
 
-    def ended(self, marker: ControlRecord) -> TransactionEnded:
+    def ended(self, marker: ControlRecord) -> QueueTransactionEnded:
         """The fact of a marker."""
-        return TransactionEnded(ProducerId(marker.producer_id), marker.control_type is ControlType.COMMIT)
+        return QueueTransactionEnded(
+            ProducerId(marker.producer_id), marker.control_type is ControlType.COMMIT
+        )
 
     def to_copy_before(
         self,
@@ -371,6 +377,10 @@ def _read_stored(queue: QueueId, value: bytes) -> RecordsStored:
     return RecordsStored(queue, tuple(map(_unfinished_of, stored.records)))
 
 
+def _read_returned(queue: QueueId, value: bytes) -> RecordsReturned:
+    return RecordsReturned(queue, _runs_of(read_stored(RecordsReturnedValue, value).runs))
+
+
 _READERS: dict[int, Callable[[QueueId, bytes], QueueFact]] = {
     QUEUE: _read_queue,
     TAKEN: _read_taken,
@@ -382,4 +392,5 @@ _READERS: dict[int, Callable[[QueueId, bytes], QueueFact]] = {
     ENDING: _read_ending,
     DROPPED: _read_dropped,
     STORED: _read_stored,
+    RETURNED: _read_returned,
 }

@@ -17,7 +17,8 @@ once the lease is back, with sessions in full: members could not reach this node
 
 Nothing here depends on what the machine does. To add one, implement
 
-    CoordinatorMachine    decide, apply, resume, expire, next_deadline; size and snapshot for the rewrite
+    CoordinatorMachine    decide, apply, resume, expire, next_deadline; size and snapshot for the rewrite,
+                          unless it has one of its own
     RecordCodec           facts as keys and values of records
     CoordinatorObserver   metrics and events
 
@@ -25,12 +26,12 @@ and puts them into a `CoordinatorSpec`.
 """
 
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.broker.coordinator.log_replay import LogReplay, ReplayRequest
-from penstock.broker.coordinator.log_rewrite import LogRewrite
+from penstock.broker.coordinator.log_rewrite import CoordinatorRewrite, RewritableLog, rewrite_if_due
 from penstock.broker.lease import NOT_COORDINATING, BrokerLease
 from penstock.broker.partitions import LeaderPartition, PartitionStopped
 from penstock.core.model import (
@@ -49,7 +50,7 @@ from penstock.core.model import (
 from penstock.core.records import BatchHeader, ControlRecord, Record, read_header, write_batch
 from penstock.core.values import dataclass
 from penstock.observability import log as events
-from penstock.runtime import Runtime, Timer
+from penstock.runtime import Runtime, Timer, Timers
 from penstock.storage.log import BatchTooLarge
 
 START_OVER_MS = 500
@@ -109,12 +110,6 @@ class CoordinatorMachine(Protocol[C_contra, F, E_co]):
 
     def next_deadline(self) -> Instant | None:
         """When to call `expire`; too early does no harm."""
-
-    def size(self) -> int:
-        """How many facts `snapshot` has, about."""
-
-    def snapshot(self) -> Iterator[F]:
-        """The durable state as facts, each as it is when it is asked for; applying them again is harmless."""
 
 
 class RecordCodec(Protocol[F]):
@@ -189,6 +184,14 @@ class CoordinatorSpec(Generic[M, C, F]):
     corrections: Callable[[M], Sequence[F]] = nothing_to_correct
     # For machines that take part in clients' transactions.
     transactional: TransactionalFacts[F] | None = None
+    # For machines that read their records again: the fact with the offset of its record.
+    located: Callable[[F, Offset], F] | None = None
+    # Batches stay below Kafka's default limit for a message.
+    batch_bytes_max: int = BATCH_BYTES_MAX
+    # How the log is kept short.
+    rewrite: Callable[[RewritableLog, Timers, int, Callable[[], None]], CoordinatorRewrite | None] = (
+        rewrite_if_due
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +244,7 @@ class Coordinator(Generic[M, C, F]):
         self._has_begun = False
         self._timer: Timer | None = None
         self._timer_at: Instant | None = None
-        self._rewrite: LogRewrite | None = None
+        self._rewrite: CoordinatorRewrite | None = None
         self._check = self._check_partition  # one bound method: partitions compare watchers by identity
 
     @property
@@ -285,8 +288,9 @@ class Coordinator(Generic[M, C, F]):
         try:
             self._check_epoch()
             now = self._clock.wall()
-            batches, headers = write_batches(facts, self._spec.codec, now, self._spec.transactional)
-            self.partition.append(batches, headers, now)
+            spec = self._spec
+            batches, headers = write_batches(facts, spec.codec, now, spec.transactional, spec.batch_bytes_max)
+            appended = self.partition.append(batches, headers, now)
         except BatchTooLarge as error:
             self._start_over(error, ApiError(ErrorKind.BATCH_TOO_LARGE, str(error)))
             return False
@@ -300,7 +304,10 @@ class Coordinator(Generic[M, C, F]):
         except PartitionStopped as error:
             self.close(str(error))
             return False
-        machine, observer = self.machine, self._spec.observer
+        machine, observer, located = self.machine, spec.observer, spec.located
+        if located is not None:
+            start = appended.last_offset - len(facts) + 1
+            facts = [located(fact, Offset(start + at)) for at, fact in enumerate(facts)]
         for fact in facts:
             observer.on_fact(machine, fact, is_new=True)
             machine.apply(fact)
@@ -327,6 +334,7 @@ class Coordinator(Generic[M, C, F]):
             fact = self._spec.transactional.ended(marker)
             self._spec.observer.on_fact(self.machine, fact, is_new=True)
             self.machine.apply(fact)
+            self._arm_for_machine()
         return end
 
     def close(self, reason: str, *, is_stopping: bool = False) -> None:
@@ -389,11 +397,13 @@ class Coordinator(Generic[M, C, F]):
             )
         )
 
-    def _take_record(self, machine: M, key: bytes | None, value: bytes | None, header: BatchHeader) -> bool:
+    def _take_record(self, machine: M, record: Record, header: BatchHeader) -> bool:
         """Apply a record of the log; False for one of a kind that is not supported yet."""
-        fact = self._spec.codec.decode(key, value)
+        fact = self._spec.codec.decode(record.key, record.value)
         if fact is None:
             return False
+        if self._spec.located is not None:
+            fact = self._spec.located(fact, Offset(record.offset))
         transactional = self._spec.transactional
         if header.is_transactional and transactional is not None:
             fact = transactional.in_transaction(fact, header.producer_id, header.producer_epoch)
@@ -447,10 +457,7 @@ class Coordinator(Generic[M, C, F]):
         # A callback may have submitted another command, which may have dropped the machine.
         if self.state is not CoordinatorState.ACTIVE:
             return
-        # The timer must not be later than the machine's deadline; an early one does no harm.
-        deadline = self.machine.next_deadline()
-        if deadline is not None and (self._timer_at is None or deadline < self._timer_at):
-            self._arm(deadline)
+        self._arm_for_machine()
         if facts and self._rewrite is None:
             self._rewrite_if_due()
 
@@ -477,6 +484,12 @@ class Coordinator(Generic[M, C, F]):
             if on_reply in waiting:
                 del waiting[on_reply]
                 on_reply(reply if has_lease else NOT_COORDINATING)
+
+    def _arm_for_machine(self) -> None:
+        """Have a timer that is not later than the machine's deadline; an early one does no harm."""
+        deadline = self.machine.next_deadline()
+        if deadline is not None and (self._timer_at is None or deadline < self._timer_at):
+            self._arm(deadline)
 
     def _arm(self, deadline: Instant) -> None:
         if self._timer is not None:
@@ -505,8 +518,9 @@ class Coordinator(Generic[M, C, F]):
             self._timer = self._after_ms(LEASE_RETRY_MS, self._load_with_lease)
 
     def _rewrite_if_due(self) -> None:
-        if LogRewrite.is_due(self.partition.log, self.machine, self._context.options.rewrite_records_min):
-            self._rewrite = LogRewrite(self, self._timers, self._rewritten)
+        records_min = self._context.options.rewrite_records_min
+        self._rewrite = self._spec.rewrite(self, self._timers, records_min, self._rewritten)
+        if self._rewrite is not None:
             self._rewrite.start()
 
     def _rewritten(self) -> None:
@@ -545,6 +559,7 @@ def write_batches(
     codec: RecordCodec[F],
     now: Timestamp,
     transactional: TransactionalFacts[F] | None = None,
+    batch_bytes_max: int = BATCH_BYTES_MAX,
 ) -> tuple[bytearray, list[BatchHeader]]:
     """The facts as record batches: one, or as many as their size and their transactions take."""
     portions: list[tuple[tuple[int, int] | None, list[Record]]] = []
@@ -553,7 +568,7 @@ def write_batches(
         key, value = codec.encode(fact)
         producer = None if transactional is None else transactional.producer_of(fact)
         record_bytes = len(key) + len(value or b"") + _OVERHEAD_BYTES
-        if not portions or producer != portions[-1][0] or size_bytes + record_bytes > BATCH_BYTES_MAX:
+        if not portions or producer != portions[-1][0] or size_bytes + record_bytes > batch_bytes_max:
             portions.append((producer, []))
             size_bytes = 0
         portions[-1][1].append(Record(0, now, key, value))

@@ -3,7 +3,8 @@
     coordinator ── WriteTxnMarkers, or a peer's request ──► MarkerWriter ── control batch ──► log
                                                               │ committed: the last stable offset moves
                                                               └ `__consumer_offsets`: the group coordinator
-                                                                appends it, and applies or drops the offsets
+                                                                appends it, and applies or drops the offsets;
+                                                                `__queue_state` and `__delayed`: the same
 
 A marker is answered once it is committed: on all in-sync replicas, and at least the minimum of them. A
 coordinator that does not hear of it sends it again, which is harmless: a marker without an open transaction
@@ -17,7 +18,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from penstock.broker.lease import NO_LEASE, BrokerLease
 from penstock.broker.partitions import LeaderPartition, PartitionStopped
 from penstock.broker.transactions.verification import TransactionVerification
-from penstock.core.metadata import OFFSETS_TOPIC
+from penstock.core.metadata import DELAYED_TOPIC, OFFSETS_TOPIC, QUEUES_TOPIC
 from penstock.core.model import ApiError, ErrorKind, Offset, StorageError, Timestamp, TopicPartition
 from penstock.core.records import ControlRecord, ControlType, read_header, write_control_batch
 from penstock.core.replica import DuplicateMarker
@@ -45,13 +46,13 @@ class TransactionMarker(NamedTuple):
 MarkerResults: TypeAlias = Sequence[Mapping[TopicPartition, ApiError | None]]
 
 
-class OffsetsMarkers(Protocol):
-    """The group coordinators of this node, which keep the offsets of open transactions."""
+class CoordinatorMarkers(Protocol):
+    """Coordinators of this node whose state open transactions decide on: groups' offsets, or queues."""
 
     def end_transaction(
         self, partition: LeaderPartition, append: Callable[[], Offset | ApiError], marker: ControlRecord
     ) -> Offset | ApiError:
-        """Have the partition's coordinator call `append`, and apply or drop the producer's offsets."""
+        """Have the partition's coordinator call `append`, and apply or drop what the producer did."""
 
 
 class LeaderLookup(Protocol):
@@ -97,13 +98,19 @@ class MarkerWriter:
         partitions: LeaderLookup,
         runtime: Runtime,
         verification: TransactionVerification,
-        offsets: OffsetsMarkers,
+        offsets: CoordinatorMarkers,
+        queues: CoordinatorMarkers | None = None,
+        delays: CoordinatorMarkers | None = None,
     ) -> None:
         self._partitions = partitions
         self._clock = runtime.clock
         self._timers = runtime.timers
         self._verification = verification
-        self._offsets = offsets
+        self._coordinators = {OFFSETS_TOPIC: offsets}
+        if queues is not None:
+            self._coordinators[QUEUES_TOPIC] = queues
+        if delays is not None:
+            self._coordinators[DELAYED_TOPIC] = delays
 
     def write(self, markers: Sequence[TransactionMarker], done: Callable[[MarkerResults], None]) -> None:
         """Append the markers; `done` gets an error or None per marker and partition, perhaps at once."""
@@ -154,8 +161,9 @@ class MarkerWriter:
         if isinstance(verdict, DuplicateMarker):
             return partition.log.end
         append = partial(append_marker, partition, control, now)
-        if partition.name.topic == OFFSETS_TOPIC:
-            end = self._offsets.end_transaction(partition, append, control)
+        coordinators = self._coordinators.get(partition.name.topic)
+        if coordinators is not None:
+            end = coordinators.end_transaction(partition, append, control)
         else:
             end = append()
         if not isinstance(end, ApiError):

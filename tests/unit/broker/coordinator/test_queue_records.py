@@ -23,11 +23,11 @@ from penstock.core.queues import (
     Lease,
     QueueForgotten,
     QueueId,
+    QueueTransactionEnded,
     RecordsEnding,
     RecordsFinished,
     RecordsLeased,
     Run,
-    TransactionEnded,
 )
 from penstock.core.records import ControlRecord, ControlType
 from tests.unit.core.queues.queue_driver import producer
@@ -113,4 +113,4 @@ def test_what_a_transaction_finishes_stands_in_its_batch() -> None:
 def test_a_marker_is_the_end_of_a_transaction(control_type: ControlType, is_commit: bool) -> None:
     marker = ControlRecord(0, 0, control_type, 5, 2, 0)
 
-    assert QueueTransactions().ended(marker) == TransactionEnded(ProducerId(5), is_commit)
+    assert QueueTransactions().ended(marker) == QueueTransactionEnded(ProducerId(5), is_commit)

@@ -25,6 +25,15 @@ from penstock.core.groups import (
     OffsetDeleted,
     PatternDeleted,
     PatternResolved,
+    ShareCurrent,
+    SharedTopic,
+    ShareFactDeleted,
+    ShareGroupStored,
+    ShareMemberStored,
+    ShareRecordKind,
+    ShareTarget,
+    ShareTargetEpoch,
+    ShareTopics,
     StoredMember,
     TargetAssignmentDeleted,
     TargetAssignmentStored,
@@ -54,8 +63,20 @@ CONSUMER = ConsumerMemberStored(
 CURRENT = CurrentAssignmentStored(
     "g1", "m-1", 7, 6, MemberState.UNREVOKED_PARTITIONS, PARTITIONS, {TopicId(UUID(int=7)): frozenset((2,))}
 )
+SHARE_PARTITIONS = {TopicId(UUID(int=9)): frozenset((3, 1))}
+SHARE_MEMBER = ShareMemberStored("g1", "m-1", "east", "client", "/127.0.0.1", ("bills", "orders"))
+SHARE_TOPICS = ShareTopics("g1", (SharedTopic(TopicId(UUID(int=9)), "orders", 2),))
 
 FACTS: list[Fact] = [
+    SHARE_MEMBER,
+    replace(SHARE_MEMBER, rack_id=None, topics=(), session_timeout_ms=9_000),
+    ShareGroupStored("g1", 7, -2),
+    ShareTargetEpoch("g1", 7),
+    ShareTarget("g1", "m-1", SHARE_PARTITIONS),
+    ShareCurrent("g1", "m-1", 7, 6, PARTITIONS),
+    SHARE_TOPICS,
+    *[ShareFactDeleted("g1", kind, "m-1") for kind in ShareRecordKind if kind in (10, 13, 14)],
+    *[ShareFactDeleted("g1", kind) for kind in ShareRecordKind if kind in (11, 12, 15)],
     ConsumerGroupStored("g1", 7, -1),
     ConsumerGroupDeleted("g1"),
     CONSUMER,
@@ -115,14 +136,40 @@ VALUE_OF_GROUP = (
         (replace(COMMITTED, topic_id=TopicId(UUID(int=9))), KEY_OF_OFFSET, VALUE_WITH_TOPIC_ID),
         (replace(COMMITTED, expires_at=Timestamp(1_700_000_009_999)), KEY_OF_OFFSET, VALUE_WITH_EXPIRY),
         (STORED, KEY_OF_GROUP, VALUE_OF_GROUP),
+        (
+            SHARE_MEMBER,
+            "000a0002673100036d2d31",
+            "0000056561737407636c69656e740b2f3132372e302e302e31030662696c6c73076f726465727300",
+        ),
+        (ShareGroupStored("g1", 7, -2), "000b00026731", "000000000007fffffffffffffffe00"),
+        (ShareTargetEpoch("g1", 7), "000c00026731", "00000000000700"),
+        (
+            ShareTarget("g1", "m-1", SHARE_PARTITIONS),
+            "000d0002673100036d2d31",
+            "000002000000000000000000000000000000090300000001000000030000",
+        ),
+        (
+            ShareCurrent("g1", "m-1", 7, 6, SHARE_PARTITIONS),
+            "000e0002673100036d2d31",
+            "000000000007000000060102000000000000000000000000000000090300000001000000030000",
+        ),
+        (
+            SHARE_TOPICS,
+            "000f00026731",
+            "0000010200000000000000000000000000000009076f7264657273030000000000000001000100",
+        ),
     ],
-    ids=["offset", "offset with topic id", "offset with expiry", "group"],
+    ids=[
+        *("offset", "offset with topic id", "offset with expiry", "group"),
+        *("share member", "share group", "share target epoch", "share target", "share current"),
+        "share topics",
+    ],
 )
 def test_records_are_the_bytes_that_kafka_writes(fact: Fact, key: str, value: str) -> None:
     assert encode(fact) == (bytes.fromhex(key), bytes.fromhex(value))
 
 
-@pytest.mark.parametrize("key", [None, b"", b"\x00\x63rest", b"\x00\x0b\x00\x02g1"])
+@pytest.mark.parametrize("key", [None, b"", b"\x00\x63rest", b"\x00\x11\x00\x02g1"])
 def test_records_of_other_kinds_are_no_facts(key: bytes | None) -> None:
     assert decode(key, b"\x00\x00") is None
 

@@ -9,6 +9,7 @@ from penstock.broker.configs import ConfigChanges, ConfigValues
 from penstock.broker.topics import NewPartitions, NewTopic
 from penstock.core.metadata import (
     OFFSETS_TOPIC,
+    QUEUES_TOPIC,
     ConfigChange,
     ConfigOperation,
     ConfigResource,
@@ -213,6 +214,15 @@ def test_the_offsets_topic_is_compacted_and_has_the_partitions_of_its_setting(st
     assert answer.partitions == 7
     assert stage.backend.partitions.options(OFFSETS_TOPIC).compacted
     assert stage.backend.partitions.options(OFFSETS_TOPIC).segment_bytes == 100 << 20
+
+
+def test_the_topic_of_queues_is_a_journal_that_nothing_is_deleted_from(stage: Stage) -> None:
+    answer = stage.ask(lambda done: stage.backend.topics.auto_create(QUEUES_TOPIC, done))
+
+    assert isinstance(answer, CreatedTopic)
+    assert answer.partitions == 7
+    options = stage.backend.partitions.options(QUEUES_TOPIC)
+    assert (options.compacted, options.retention_ms, options.retention_bytes) == (False, -1, -1)
 
 
 def test_a_changed_configuration_counts_when_the_answer_comes(stage: Stage) -> None:

@@ -1,0 +1,172 @@
+"""Facts as records of `__delayed`, in schemas of our own: the `RecordCodec` of delays.
+
+    kind   fact              value, version 0
+    0      DelayStored       DelayedRecordValue
+    1      DelaysFinished    DelaysFinishedValue
+    2      DelaysEnding      DelaysEndingValue, in a transactional batch of its producer
+
+The topic must be neither compacted nor cut by retention, as `__queue_state`. A kind that is not known is an
+error: without it, what follows is wrong.
+"""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from penstock.core.delays import (
+    DelayCoordinator,
+    DelayedRecord,
+    DelayFact,
+    DelayFinish,
+    DelaysEnding,
+    DelaysFinished,
+    DelayStored,
+    DelayTransactionEnded,
+)
+from penstock.core.model import Offset, ProducerEpoch, ProducerId, ProtocolError, Timestamp
+from penstock.core.protocol.delayed_records import (
+    DELAY_KEYS,
+    DelayedRecordHeader,
+    DelayedRecordValue,
+    DelayKey,
+    DelayProducer,
+    DelaysEndingValue,
+    DelaysFinishedValue,
+)
+from penstock.core.protocol.state_records import read_key, read_stored, write_stored
+from penstock.core.queues import TransactionProducer
+from penstock.core.records import ControlRecord, ControlType
+
+VERSION = 0
+STORED, FINISHED, ENDING = range(3)
+_SEVERAL = -1
+# As in record batches: names that are not UTF-8 survive.
+_UTF8_ERRORS = "surrogateescape"
+
+
+def encode(fact: DelayFact) -> tuple[bytes, bytes | None]:
+    """The key and value of the fact's record."""
+    match fact:
+        case DelayStored():
+            record = fact.record
+            headers = tuple(
+                DelayedRecordHeader(name=name.encode("utf-8", _UTF8_ERRORS), value=value)
+                for name, value in record.headers
+            )
+            stored = DelayedRecordValue(
+                deliver_at=fact.deliver_at,
+                topic=record.topic,
+                partition=record.partition,
+                key=record.key,
+                value=record.value,
+                headers=headers,
+                producer=None if fact.producer is None else _producer(fact.producer),
+            )
+            return _key(STORED, fact.id), write_stored(stored, VERSION)
+        case DelaysFinished():
+            finished = DelaysFinishedValue(cause=fact.cause.value, ids=fact.ids)
+            return _key(FINISHED, _SEVERAL), write_stored(finished, VERSION)
+        case DelaysEnding():
+            ending = DelaysEndingValue(producer=_producer(fact.producer), ids=fact.ids)
+            return _key(ENDING, _SEVERAL), write_stored(ending, VERSION)
+        case DelayTransactionEnded():
+            raise AssertionError("a marker is not a record")
+        case _:
+            assert_never(fact)
+
+
+def decode(key: bytes | None, value: bytes | None) -> DelayFact | None:
+    """The fact in a record; None for one that is not of a delay. Raises ProtocolError if it is damaged."""
+    if key is None:
+        return None
+    try:
+        decoded = read_key(DELAY_KEYS, key)
+    except ProtocolError:
+        return None
+    assert isinstance(decoded, DelayKey)
+    if value is None:
+        raise ProtocolError(f"a record of kind {decoded.kind} of a delay has no value")
+    match decoded.kind:
+        case 0:
+            return _read_stored(decoded.id, value)
+        case 1:
+            return _read_finished(value)
+        case 2:
+            ending = read_stored(DelaysEndingValue, value)
+            return DelaysEnding(_producer_of(ending.producer), ending.ids)
+        case _:
+            raise ProtocolError(f"there is no record of kind {decoded.kind} of a delay")
+
+
+def located(fact: DelayFact, offset: Offset) -> DelayFact:
+    """The fact as the machine gets it: a delay's record is read again when it is due."""
+    if not isinstance(fact, DelayStored):
+        return fact
+    return DelayStored(fact.id, fact.deliver_at, fact.record, fact.producer, offset)
+
+
+class DelayTransactions:
+    """How delays that transactions end are stored: the `TransactionalFacts` of delays."""
+
+    def producer_of(self, fact: DelayFact) -> tuple[int, int] | None:
+        """The producer id and epoch of the batch that the fact's record belongs to, if any."""
+        return (fact.producer.producer_id, fact.producer.epoch) if isinstance(fact, DelaysEnding) else None
+
+    def in_transaction(self, fact: DelayFact, producer_id: int, producer_epoch: int) -> DelayFact:  # noqa: ARG002
+        """The fact of a record that stands in a transactional batch: it names its producer itself."""
+        return fact
+
+    def ended(self, marker: ControlRecord) -> DelayTransactionEnded:
+        """The fact of a marker."""
+        return DelayTransactionEnded(
+            ProducerId(marker.producer_id), marker.control_type is ControlType.COMMIT
+        )
+
+    def to_copy_before(
+        self,
+        machine: DelayCoordinator,  # noqa: ARG002
+        marker: ControlRecord,  # noqa: ARG002
+        *,
+        is_rewriting: bool,  # noqa: ARG002
+    ) -> Sequence[DelayFact]:
+        """Nothing: a rewritten record says which transaction decides on it."""
+        return ()
+
+
+def _key(kind: int, delay_id: int) -> bytes:
+    return write_stored(DelayKey(kind=kind, id=delay_id), VERSION)
+
+
+def _producer(producer: TransactionProducer) -> DelayProducer:
+    return DelayProducer(producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
+def _producer_of(stored: DelayProducer) -> TransactionProducer:
+    return TransactionProducer(ProducerId(stored.producer_id), ProducerEpoch(stored.producer_epoch))
+
+
+def _read_stored(delay_id: int, value: bytes) -> DelayStored:
+    stored = read_stored(DelayedRecordValue, value)
+    if delay_id < 0:
+        raise ProtocolError(f"{delay_id} is not the id of a delay")
+    headers = tuple((_name_of(each), each.value) for each in stored.headers)
+    return DelayStored(
+        delay_id,
+        Timestamp(stored.deliver_at),
+        DelayedRecord(stored.topic, stored.partition, stored.key, stored.value, headers),
+        None if stored.producer is None else _producer_of(stored.producer),
+    )
+
+
+def _name_of(header: DelayedRecordHeader) -> str:
+    if header.name is None:
+        raise ProtocolError("a header of a delayed record has no name")
+    return header.name.decode("utf-8", _UTF8_ERRORS)
+
+
+def _read_finished(value: bytes) -> DelaysFinished:
+    finished = read_stored(DelaysFinishedValue, value)
+    try:
+        cause = DelayFinish(finished.cause)
+    except ValueError:
+        raise ProtocolError(f"there is no cause {finished.cause} for a delay to be over") from None
+    return DelaysFinished(finished.ids, cause)

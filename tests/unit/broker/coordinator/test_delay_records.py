@@ -1,0 +1,78 @@
+"""Facts of delays as records: the page's example, every fact, and what is damaged."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from penstock.broker.coordinator.delay_records import decode, encode, located
+from penstock.core.delays import (
+    DelayedRecord,
+    DelayFact,
+    DelayFinish,
+    DelaysEnding,
+    DelaysFinished,
+    DelayStored,
+)
+from penstock.core.model import Offset, ProducerEpoch, ProducerId, ProtocolError, Timestamp
+from penstock.core.protocol.delayed_records import DelayKey, DelaysFinishedValue
+from penstock.core.protocol.state_records import write_stored
+from penstock.core.queues import TransactionProducer
+
+PAGE = Path(__file__).parents[4] / "docs" / "formats" / "delayed.md"
+FIRST_COLUMN = re.compile(r"^((?:[0-9a-f]{2} )*[0-9a-f]{2})(?:  |$)", re.MULTILINE)
+PRODUCER = TransactionProducer(ProducerId(7), ProducerEpoch(2))
+RECORD = DelayedRecord("orders", -1, b"k", b"hi", (("a", b"1"),))
+STORED = DelayStored(0x1122334455667788, Timestamp(1_767_225_600_000), RECORD)
+
+
+def key(kind: int, delay_id: int = -1) -> bytes:
+    return write_stored(DelayKey(kind=kind, id=delay_id), 0)
+
+
+def test_the_example_of_the_page_reads_as_the_page_says() -> None:
+    blocks = PAGE.read_text().split("```")[1].split("\n\n")
+    shown = [bytes.fromhex(" ".join(FIRST_COLUMN.findall(block))) for block in blocks]
+
+    assert shown == list(encode(STORED))
+    assert decode(shown[0], shown[1]) == STORED
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        DelayStored(1, Timestamp(2), DelayedRecord("t", 5, None, None, (("\udcff", None),)), PRODUCER),
+        DelaysFinished((1, 2), DelayFinish.DROPPED),
+        DelaysEnding(PRODUCER, (3,)),
+    ],
+)
+def test_facts_are_read_as_they_were_written(fact: DelayFact) -> None:
+    assert decode(*encode(fact)) == fact
+
+
+def test_a_stored_delay_knows_where_its_record_is() -> None:
+    found = located(STORED, Offset(42))
+
+    assert isinstance(found, DelayStored)
+    assert found.offset == 42
+    assert located(DelaysEnding(PRODUCER, (3,)), Offset(42)) == DelaysEnding(PRODUCER, (3,))
+
+
+@pytest.mark.parametrize("foreign", [None, b"", b"\x00", b"\x00\x07abc"])
+def test_records_of_others_are_skipped(foreign: bytes | None) -> None:
+    assert decode(foreign, b"") is None
+
+
+@pytest.mark.parametrize(
+    ("damaged", "value"),
+    [
+        (key(0, 1), None),
+        (key(0, -1), encode(STORED)[1]),
+        (key(0, 1), b"\x00\x00abc"),
+        (key(1), write_stored(DelaysFinishedValue(cause=9, ids=(1,)), 0)),
+        (key(7), b"\x00\x00"),
+    ],
+)
+def test_what_is_damaged_is_an_error(damaged: bytes, value: bytes | None) -> None:
+    with pytest.raises(ProtocolError):
+        decode(damaged, value)

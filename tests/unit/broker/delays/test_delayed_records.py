@@ -1,0 +1,166 @@
+"""Records that are published later, on whole nodes: when, where, and once."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.broker.delays.publisher import DelayPublisher
+from penstock.core.delays import DelayCommand, DueDelays, ReleaseDelays, TakeDueDelays
+from penstock.core.model import ApiError, ErrorKind
+from tests.unit.broker.delays.delay_stage import DelayStage
+
+
+def test_a_record_is_published_when_it_is_due_and_not_before() -> None:
+    stage = DelayStage()
+    stage.create()
+    stage.delay("later", 5_000)
+
+    stage.pass_ms(4_800)
+    assert stage.values() == []
+
+    stage.pass_ms(1_000)
+    assert stage.values() == ["later"]
+    assert stage.pending() == 0
+
+
+def test_key_headers_and_partition_are_kept() -> None:
+    stage = DelayStage()
+    stage.create()
+    stage.delay("x", 100, key=b"k", partition=0, headers=(("a", b"1"), ("b", None)))
+    stage.until(lambda: len(stage.values()) == 1)
+
+    (record,) = stage.committed("orders")
+    assert (record.key, record.value, record.headers) == (b"k", b"x", (("a", b"1"), ("b", None)))
+
+
+def test_a_cancelled_record_is_not_published_and_a_published_one_not_cancelled() -> None:
+    stage = DelayStage()
+    stage.create()
+    doomed, kept = stage.delay("doomed", 2_000), stage.delay("kept", 1_000)
+
+    assert stage.cancel(doomed) is None
+    assert stage.listed() == [kept]
+    stage.pass_ms(5_000)
+
+    assert stage.values() == ["kept"]
+    for delay_id in (doomed, kept):
+        error = stage.cancel(delay_id)
+        assert error is not None
+        assert error.kind is ErrorKind.INVALID_RECORD_STATE
+
+
+def test_a_record_that_is_sent_again_under_its_id_is_published_once() -> None:
+    stage = DelayStage()
+    stage.create()
+    deliver_at = stage.wall() + 1_000
+    first = stage.delay("x", 0, id=77, deliver_at=deliver_at)
+    stage.pass_ms(1)
+
+    assert stage.delay("x", 0, id=77, deliver_at=deliver_at) == first
+    stage.pass_ms(3_000)
+    assert stage.values() == ["x"]
+
+
+def test_what_is_due_while_the_node_is_down_is_published_when_it_is_back() -> None:
+    stage = DelayStage()
+    stage.create()
+    for at in range(20):
+        stage.delay(f"r{at}", 1_000 + 100 * at)
+
+    stage.world.nodes["n1"].kill()
+    stage.pass_ms(2_000)
+    stage.nodes[1].backend = None
+    stage.world.nodes["n1"].start()
+    stage.until(
+        lambda: stage.nodes[1].backend is not None and stage.pending() == 0 and bool(stage.values()), 60
+    )
+    stage.pass_ms(5_000)
+
+    assert sorted(stage.values()) == sorted(f"r{at}" for at in range(20))
+
+
+def test_a_topic_that_is_not_there_when_its_record_is_due_is_waited_for() -> None:
+    stage = DelayStage()
+    topic_id = stage.create()
+    stage.create("other")
+    stage.delay("x", 1_000)
+    stage.delay("y", 1_500, topic="other")
+    stage.ask(lambda done: stage.at(1).topics.delete([topic_id], done))
+
+    stage.pass_ms(5_000)
+    assert stage.values("other") == ["y"]
+    assert stage.pending() == 1
+
+    stage.create()
+    stage.until(lambda: stage.values() == ["x"], 60)
+
+
+@pytest.mark.parametrize("lane", [0, 1])
+def test_delays_are_published_although_the_reply_that_names_them_was_an_error(
+    lane: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = DelayStage()
+    stage.create()
+    service: Any = stage.nodes[1].services._delays
+    submit, failed = service.submit, list[int]()
+
+    def fail_once(command: DelayCommand) -> None:
+        if not isinstance(command, TakeDueDelays):
+            submit(command)
+            return
+
+        def on_reply(reply: Any) -> None:
+            if isinstance(reply, DueDelays) and reply.delays and command.lane == lane and not failed:
+                failed.append(lane)
+                reply = ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE)
+            command.on_reply(reply)
+
+        submit(replace(command, on_reply=on_reply))
+
+    monkeypatch.setattr(service, "submit", fail_once)
+    expected: list[str] = []
+    while not failed:
+        expected.append(f"r{len(expected)}")
+        stage.delay(expected[-1], 1)
+        stage.pass_ms(2)
+        assert len(expected) < 200
+    stage.until(lambda: sorted(stage.values()) == sorted(expected))
+    assert stage.pending() == 0
+
+
+def test_nobody_holds_a_delay_although_its_release_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = DelayStage()
+    stage.create()
+    delay_id = stage.delay("x", 5_000)
+    service: Any = stage.nodes[1].services._delays
+    submit, refused = service.submit, list[DelayCommand]()
+
+    def refuse_once(command: DelayCommand) -> None:
+        if isinstance(command, ReleaseDelays) and not refused:
+            refused.append(command)
+            command.on_reply(ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE))
+        else:
+            submit(command)
+
+    monkeypatch.setattr(service, "submit", refuse_once)
+    monkeypatch.setattr(DelayPublisher, "_target_of", lambda *_: None)
+    stage.until(lambda: bool(refused), 60)
+
+    # It waits for its topic, and nobody holds it between attempts.
+    errors = [stage.cancel(delay_id)]
+    while errors[-1] is not None and len(errors) < 20:
+        stage.pass_ms(100)
+        errors.append(stage.cancel(delay_id))
+    assert errors[-1] is None
+
+
+def test_lists_are_by_topic_and_go_on_where_they_ended() -> None:
+    stage = DelayStage()
+    stage.create()
+    stage.create("other")
+    ids = [stage.delay(f"r{at}", 60_000) for at in range(7)]
+    others = [stage.delay(f"o{at}", 60_000, topic="other") for at in range(3)]
+
+    assert sorted(stage.listed(count=2)) == sorted(ids + others)
+    assert sorted(stage.listed("other", count=1)) == sorted(others)
