@@ -41,12 +41,12 @@ ERRORS = {
 }
 # Where Kafka 4.3 answers otherwise, and why this broker does not.
 DIFFERENT = {
-    # Kafka does this with its share and streams groups, which are on by default; with the feature off, the
-    # error is the same.
-    "describeShareGroups": "UnsupportedVersionException",
-    "listShareGroupOffsets": "UnsupportedVersionException",
-    "alterShareGroupOffsets": "UnsupportedVersionException",
-    "deleteShareGroupOffsets": "UnsupportedVersionException",
+    # Kafka makes a share group when its offsets are altered; here it begins with its first member.
+    "describeShareGroups": "GroupIdNotFoundException",
+    "listShareGroupOffsets": "GroupIdNotFoundException",
+    "alterShareGroupOffsets": "GroupIdNotFoundException",
+    "deleteShareGroupOffsets": "GroupIdNotFoundException",
+    # Kafka has streams groups, which are on by default; with the feature off, the error is the same.
     "describeStreamsGroups": "UnsupportedVersionException",
     # Nobody made them: Kafka did, when it altered their offsets.
     "deleteShareGroups": "GroupIdNotFoundException",

@@ -5,11 +5,15 @@ from penstock.broker.cluster.peers import PeerManager
 from penstock.broker.configs import ConfigService
 from penstock.broker.coordinator.groups import GroupService
 from penstock.broker.coordinator.transactions import TransactionService
+from penstock.broker.delays.delay_view import DelayView
 from penstock.broker.fetch import FetchService
 from penstock.broker.list_offsets import OffsetLookup
 from penstock.broker.partitions import ReplicaManager
 from penstock.broker.produce import ProduceService
 from penstock.broker.producer_ids import ProducerIdManager
+from penstock.broker.queues.queue_admin import QueueAdmin
+from penstock.broker.queues.queue_view import QueueView
+from penstock.broker.queues.redrive import Redriver
 from penstock.broker.read_replicas import ReadReplicaSelector
 from penstock.broker.telemetry import TelemetryService
 from penstock.broker.topics import TopicService
@@ -72,7 +76,11 @@ class Backend:
     offset_lookup: OffsetLookup
     groups: GroupService
     transactions: TransactionService
+    delays: DelayView
     batch_commit: BatchCommitService
+    queues: QueueView
+    queue_admin: QueueAdmin
+    redriver: Redriver
     quorum: QuorumAdmin
     telemetry: TelemetryService
     read_replicas: ReadReplicaSelector

@@ -17,6 +17,7 @@ from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.frame_decoder import REUSED_BYTES_MAX, FrameDecoder
 from penstock.server.kafka.request import Request, ResponseQueue
 from penstock.server.kafka.router import Router
+from penstock.server.kafka.share_sessions import ShareSession
 
 # Requests that arrived together are served for this long; then other connections have their turn.
 TURN_NS = 5 * MILLISECOND
@@ -87,6 +88,7 @@ class KafkaConnection:
         "metrics",
         "responses",
         "served_offsets",
+        "share_sessions",
         "tcp",
     )
 
@@ -102,6 +104,7 @@ class KafkaConnection:
         self.fetch_sessions = door.fetch_sessions
         # The offset of the last fetch that was sent records, of each partition, and how often it came again.
         self.served_offsets: dict[TopicPartition, tuple[int, int]] = {}
+        self.share_sessions: dict[tuple[str, str], ShareSession] = {}
         self._routes = door.routes.by_key
         self.responses = ResponseQueue(pipe, door.flush_soon, door.response_memory.moved)
         pipe.account(door.response_memory.moved)
@@ -192,6 +195,10 @@ class KafkaConnection:
     def end_turn(self) -> None:
         """Serve no more requests in this turn, however little time it has taken."""
         self._turn_end_ns = 1
+
+    def soon(self, act: Callable[[], None]) -> None:
+        """Call `act` after the other connections have had their turn."""
+        self.listener.soon(act)
 
     def pause_reads(self) -> None:
         """Read no more requests until `resume_reads`: one that waits for a worker is enough."""

@@ -32,6 +32,7 @@ from penstock.server.kafka.response_template import (
     put_correlation_id,
     put_offsets,
 )
+from penstock.server.kafka.share_sessions import ShareSession
 
 # After a response of this size, check whether the client reads before serving the next request.
 LARGE_BYTES = 64 << 10
@@ -140,6 +141,7 @@ class RequestConnection(Protocol):
 
     backend: Backend
     authorizer: Authorizer | None
+    share_sessions: dict[tuple[str, str], ShareSession]
     fetch_sessions: FetchSessionCache
     served_offsets: dict[TopicPartition, tuple[int, int]]
     clock: Clock
@@ -151,6 +153,8 @@ class RequestConnection(Protocol):
     is_paused: bool
 
     def end_turn(self) -> None: ...
+
+    def soon(self, act: Callable[[], None]) -> None: ...
 
     def pause_reads(self) -> None: ...
 

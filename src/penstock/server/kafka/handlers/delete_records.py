@@ -22,6 +22,7 @@ from penstock.server.kafka.router import routes
 NO_WATERMARK = -1
 # Coordinators would lose their state.
 INTERNAL = ApiError(ErrorKind.INVALID_TOPIC_NAME, "records of internal topics are not deleted by clients")
+DELETABLE = CleanupPolicy.DELETE | CleanupPolicy.CONSUMED
 COMPACTED = ApiError(ErrorKind.NOT_DELETABLE, "the topic's cleanup.policy is not delete")
 
 
@@ -83,7 +84,7 @@ def _delete(
         done(partition)
     elif is_internal(topic):
         done(INTERNAL)
-    elif CleanupPolicy.DELETE not in backend.partitions.options(topic).cleanup:
+    elif not backend.partitions.options(topic).cleanup & DELETABLE:
         done(COMPACTED)
     else:
         start = backend.offset_lookup.delete_before(partition, part.offset)

@@ -306,7 +306,7 @@ def test_a_change_can_be_tried(stage: "Stage") -> None:
 
 def test_the_oldest_version_lists_client_metrics_only(stage: "Stage") -> None:
     change(stage, changing(METRICS, "subscription", (SET, "interval.ms", "300000")))
-    change(stage, changing(GROUP, "readers", (SET, "share.isolation.level", "read_uncommitted")))
+    change(stage, changing(GROUP, "readers", (SET, "share.isolation.level", "read_committed")))
 
     oldest = stage.ask(ListConfigResourcesRequest(), ListConfigResourcesResponse, 0)
     newest = stage.ask(ListConfigResourcesRequest(), ListConfigResourcesResponse, 1)

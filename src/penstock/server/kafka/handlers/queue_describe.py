@@ -1,0 +1,94 @@
+"""QueueDescribe: queues in numbers, also those that nobody consumes. An API of Penstock, not of Kafka."""
+
+from functools import partial
+
+from penstock.broker.queues.queue_admin import QueuesDescribed
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.queue_describe import (
+    QueueDescribeRequest,
+    QueueDescribeResponse,
+    QueueDescribeResponseQueue,
+)
+from penstock.core.queues import QueueDescription
+from penstock.security import AclOperation
+from penstock.server.kafka.queue_requests import QueueRefusal
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import error_fields, may, topic_resource
+from penstock.server.kafka.router import routes
+
+NAMES_MAX = 10_000
+
+
+@routes.handles(QueueDescribeRequest)
+def queue_describe(request: QueueDescribeRequest, call: Request) -> None:
+    image = call.backend.controller.image
+    refused = _refusal(request, call)
+    found = [image.topic(name) for name in request.topics]
+    topic_ids = [topic.id for topic in found if topic is not None]
+    if refused is None and len(topic_ids) == len(request.topics):
+        call.backend.queue_admin.describe(request.groups, topic_ids, partial(_answer, call))
+        return
+    if refused is None:
+        missing = next(name for name, topic in zip(request.topics, found, strict=True) if topic is None)
+        refused = QueueRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {missing}")
+    call.reply(
+        QueueDescribeResponse(
+            throttle_time_ms=call.charge_time(), error_code=refused.code, error_message=refused.message
+        )
+    )
+
+
+def _refusal(request: QueueDescribeRequest, call: Request) -> QueueRefusal | None:
+    if max(len(request.groups), len(request.topics)) > NAMES_MAX:
+        return QueueRefusal(ErrorCode.INVALID_REQUEST, f"one request names {NAMES_MAX:,} groups at most")
+    for group_id in request.groups:
+        if not may(call, AclOperation.DESCRIBE, group_id):
+            return QueueRefusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"group {group_id}: not authorized")
+    return None
+
+
+def _answer(call: Request, described: QueuesDescribed) -> None:
+    name_of = call.backend.controller.image.topic_name
+    rows = []
+    for queue in described.queues:
+        topic = name_of(queue.stored.queue.topic_id)
+        # Queues of a deleted topic are about to be forgotten.
+        if topic is not None and _may_see(call, queue.stored.queue.group_id, topic):
+            rows.append(_row(topic, queue))
+    rows.sort(key=lambda row: (row.group_id, row.topic, row.partition))
+    code, message = error_fields(described.error)
+    call.reply(
+        QueueDescribeResponse(
+            throttle_time_ms=call.charge_time(), error_code=code, error_message=message, queues=tuple(rows)
+        )
+    )
+
+
+def _may_see(call: Request, group_id: str, topic: str) -> bool:
+    return may(call, AclOperation.DESCRIBE, group_id) and call.authorize(
+        AclOperation.DESCRIBE, topic_resource(topic)
+    )
+
+
+def _row(topic: str, described: QueueDescription) -> QueueDescribeResponseQueue:
+    stored = described.stored
+    settings = stored.settings
+    return QueueDescribeResponseQueue(
+        group_id=stored.queue.group_id,
+        topic=topic,
+        partition=stored.queue.partition,
+        end=stored.end,
+        finished_below=described.finished_below,
+        ready=described.ready,
+        blocked=described.blocked,
+        delayed=described.delayed,
+        leased=described.leased,
+        moving=described.moving,
+        is_paused=stored.is_paused,
+        lease_ms=settings.lease_ms,
+        deliveries_max=settings.deliveries_max,
+        has_dead_letters=settings.has_dead_letters,
+        backoff_ms=settings.backoff_ms,
+        backoff_max_ms=settings.backoff_ms_max,
+        is_key_ordered=settings.is_key_ordered,
+    )

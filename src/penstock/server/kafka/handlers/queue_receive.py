@@ -1,0 +1,106 @@
+"""QueueReceive: leases records of a group's queues to a consumer. An API of Penstock, not of Kafka."""
+
+from functools import partial
+
+from penstock.broker.queues.delayed_receive import GroupReceiveRequest
+from penstock.broker.queues.peers import ReceivedRecord, ReceivedRecords
+from penstock.broker.queues.queue_view import WAIT_MS_MAX
+from penstock.core.model import ApiError
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.queue_receive import (
+    QueueReceiveRequest,
+    QueueReceiveResponse,
+    QueueReceiveResponseHeader,
+    QueueReceiveResponseRecord,
+)
+from penstock.core.queues import QueueId
+from penstock.security import AclOperation
+from penstock.server.kafka.queue_requests import QueueRefusal, group_refusal, queues_of
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.router import routes
+
+# What is asked for beyond that is not an error: a reply may always have less.
+BYTES_MAX = 8 << 20
+# The duration of the group's settings.
+SETTING_OF_GROUP = -1
+
+
+@routes.handles(QueueReceiveRequest)
+def queue_receive(request: QueueReceiveRequest, call: Request) -> None:
+    queues = _queues(request, call)
+    if isinstance(queues, QueueRefusal):
+        _refuse(call, queues)
+        return
+    cancel = call.backend.queues.receive_any(
+        GroupReceiveRequest(
+            queues=queues,
+            consumer=request.consumer,
+            records_max=request.records_max,
+            bytes_max=min(request.bytes_max, BYTES_MAX),
+            wait_ms=request.wait_ms,
+            lease_ms=None if request.lease_ms == SETTING_OF_GROUP else request.lease_ms,
+        ),
+        partial(_answer, call),
+    )
+    # A consumer that has gone must not get leases: its records would wait for their ends.
+    call.on_abandoned(cancel)
+
+
+def _queues(request: QueueReceiveRequest, call: Request) -> tuple[QueueId, ...] | QueueRefusal:
+    problem = _problem_with(request)
+    if problem:
+        return QueueRefusal(ErrorCode.INVALID_REQUEST, problem)
+    refused = group_refusal(call, AclOperation.READ, request.group_id)
+    if refused is not None:
+        return refused
+    topics = [(each.topic, each.partitions) for each in request.topics]
+    return queues_of(call, AclOperation.READ, request.group_id, topics)
+
+
+def _problem_with(request: QueueReceiveRequest) -> str:
+    if not 0 <= request.wait_ms <= WAIT_MS_MAX:
+        return f"wait_ms: a request waits for 0 to {WAIT_MS_MAX} ms"
+    if request.records_max < 1:
+        return "records_max: at least one record must be asked for"
+    if request.bytes_max < 1:
+        return "bytes_max: at least one byte must be asked for"
+    return ""
+
+
+def _refuse(call: Request, refused: QueueRefusal) -> None:
+    call.reply(
+        QueueReceiveResponse(
+            throttle_time_ms=call.charge_time(), error_code=refused.code, error_message=refused.message
+        )
+    )
+
+
+def _answer(call: Request, queue: QueueId, reply: ReceivedRecords | ApiError) -> None:
+    if isinstance(reply, ApiError):
+        _refuse(call, QueueRefusal.of(reply))
+        return
+    topic = call.backend.controller.image.topic_name(queue.topic_id) or ""
+    call.reply(
+        QueueReceiveResponse(
+            throttle_time_ms=call.charge_time(),
+            error_code=ErrorCode.NONE,
+            lease_ms=reply.lease_ms,
+            is_paused=reply.is_paused,
+            records=tuple([_row(topic, queue.partition, each) for each in reply.records]),
+        )
+    )
+
+
+def _row(topic: str, partition: int, received: ReceivedRecord) -> QueueReceiveResponseRecord:
+    record = received.record
+    return QueueReceiveResponseRecord(
+        topic=topic,
+        partition=partition,
+        offset=record.offset,
+        timestamp=record.timestamp,
+        key=record.key,
+        value=record.value,
+        headers=tuple([QueueReceiveResponseHeader(key=key, value=value) for key, value in record.headers]),
+        attempt=received.attempt,
+        receipt=received.receipt,
+    )

@@ -1,0 +1,253 @@
+"""ShareFetch: a share consumer leases records, and says what it did with those before (KIP-932).
+
+A response has the records of one partition, in batches that are made for it: records that others have are not
+among them. So what is acquired and what is sent are the same, and a consumer skips nothing.
+"""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from penstock.broker.queues.delayed_receive import GroupReceiveRequest
+from penstock.broker.queues.peers import ReceivedRecord, ReceivedRecords
+from penstock.broker.queues.queue_view import WAIT_MS_MAX
+from penstock.core.model import ApiError, ErrorKind, TopicId
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.share_fetch import (
+    ShareFetchRequest,
+    ShareFetchResponse,
+    ShareFetchResponseAcquiredRecords,
+    ShareFetchResponseLeader,
+    ShareFetchResponseNode,
+    ShareFetchResponsePartition,
+    ShareFetchResponseTopic,
+)
+from penstock.core.queues import QueueId
+from penstock.core.records import write_batch
+from penstock.server.kafka.errors import code_of
+from penstock.server.kafka.partition_lookup import NOT_HERE, LeaderHints
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.router import routes
+from penstock.server.kafka.share_acknowledgements import (
+    AcknowledgementBatch,
+    SharePartition,
+    queue_of,
+    release_all,
+    settle_all,
+)
+from penstock.server.kafka.share_rights import share_problem
+from penstock.server.kafka.share_sessions import (
+    FINAL_EPOCH,
+    FIRST_EPOCH,
+    PARTITIONS_MAX,
+    ShareSession,
+    take_session,
+)
+
+RECORDS_MAX = 2_000
+BYTES_MAX = 8 << 20
+NO_LEADER = ShareFetchResponseLeader(leader_id=-1, leader_epoch=-1)
+
+
+@routes.handles(ShareFetchRequest)
+def share_fetch(request: ShareFetchRequest, call: Request) -> None:
+    fetch = ShareFetch(request, call)
+    session = fetch.begin()
+    if session is not None:
+        settle_all(call, fetch.member, fetch.batches, fetch.settled)
+
+
+class ShareFetch:
+    """One request, on its way from the acknowledgements to the records."""
+
+    def __init__(self, request: ShareFetchRequest, call: Request) -> None:
+        self._request = request
+        self._call = call
+        self.member = (request.group_id or "", request.member_id or "")
+        self.batches: dict[SharePartition, Sequence[AcknowledgementBatch]] = {
+            (topic.topic_id, each.partition_index): each.acknowledgement_batches
+            for topic in request.topics
+            for each in topic.partitions
+            if each.acknowledgement_batches
+        }
+        self._partitions: list[SharePartition] = []
+        self._codes: dict[SharePartition, ErrorCode] = {}
+        self._refused: dict[SharePartition, ErrorCode] = {}
+
+    def begin(self) -> ShareSession | None:
+        """Take the session; None if the request was refused."""
+        request, call = self._request, self._call
+        problem = share_problem(call, self.member)
+        epoch = request.share_session_epoch
+        if problem is None and epoch == FIRST_EPOCH and self.batches:
+            problem = ErrorCode.INVALID_REQUEST, "the first request of a session has no acknowledgements"
+        if problem is not None:
+            self._refuse(*problem)
+            return None
+        session = take_session(call.connection.share_sessions, self.member, epoch)
+        if isinstance(session, ErrorCode):
+            self._refuse(session, None)
+            return None
+        for topic in request.topics:
+            session.partitions.update(
+                ((topic.topic_id, each.partition_index), None) for each in topic.partitions
+            )
+        for forgotten in request.forgotten_topics_data:
+            for index in forgotten.partitions:
+                session.partitions.pop((forgotten.topic_id, index), None)
+        if len(session.partitions) > PARTITIONS_MAX:
+            call.connection.share_sessions.pop(self.member, None)
+            self._refuse(ErrorCode.INVALID_REQUEST, f"a session has at most {PARTITIONS_MAX} partitions")
+            return None
+        self._partitions = list(session.partitions)
+        return session
+
+    def settled(self, codes: dict[SharePartition, ErrorCode]) -> None:
+        """Acknowledgements are done: lease records, or end the session."""
+        self._codes = codes
+        request = self._request
+        if request.share_session_epoch == FINAL_EPOCH:
+            release_all(self._call, self.member, self._partitions, self._reply_nothing)
+            return
+        queues = self._queues_here()
+        if not queues or request.max_records < 1 or request.max_bytes < 1:
+            self._reply_nothing()
+            return
+        # With news, nobody waits: a consumer that hears of errors looks for other leaders.
+        wait_ms = 0 if self._refused or any(self._codes.values()) else request.max_wait_ms
+        cancel = self._call.backend.queues.receive_any(
+            GroupReceiveRequest(
+                queues=tuple(queues),
+                consumer=self.member[1],
+                records_max=min(request.max_records, RECORDS_MAX),
+                bytes_max=min(request.max_bytes, BYTES_MAX),
+                wait_ms=min(max(wait_ms, 0), WAIT_MS_MAX),
+            ),
+            self._received,
+        )
+        # A consumer that has gone must not get leases: its records would wait for their ends.
+        self._call.on_abandoned(cancel)
+
+    def _queues_here(self) -> list[QueueId]:
+        """The queues of the session whose data partitions this node leads."""
+        queues: list[QueueId] = []
+        backend = self._call.backend
+        for partition in self._partitions:
+            queue = queue_of(self._call, self.member[0], *partition)
+            if isinstance(queue, ErrorCode):
+                self._refused[partition] = queue
+                continue
+            name = backend.controller.image.topic_name(queue.topic_id)
+            if (name, partition[1]) in backend.partitions.led_by_name:
+                queues.append(queue)
+            else:
+                self._refused[partition] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return queues
+
+    def _received(self, queue: QueueId, reply: ReceivedRecords | ApiError) -> None:
+        partition = (queue.topic_id, int(queue.partition))
+        if not isinstance(reply, ApiError):
+            self._reply(partition, reply)
+            return
+        if reply.kind in (ErrorKind.NOT_LEADER, ErrorKind.UNKNOWN_PARTITION):
+            self._refused[partition] = code_of(reply)
+        elif reply.kind is ErrorKind.INVALID_REQUEST:
+            self._refuse(ErrorCode.INVALID_REQUEST, reply.detail)
+            return
+        # Else the queue's coordinator moves: the consumer asks again.
+        self._reply_nothing()
+
+    def _reply_nothing(self) -> None:
+        self._reply(None, ReceivedRecords())
+
+    def _reply(self, served: SharePartition | None, received: ReceivedRecords) -> None:
+        call, hints = self._call, LeaderHints(self._call)
+        records = sorted(received.records, key=lambda each: each.record.offset)
+        topics: dict[UUID, list[ShareFetchResponsePartition]] = {}
+        told = [*self._codes, *self._refused, *([served] if served is not None and records else [])]
+        for partition in dict.fromkeys(told):
+            topic_id, index = partition
+            row = ShareFetchResponsePartition(
+                partition_index=index,
+                error_code=self._refused.get(partition, ErrorCode.NONE),
+                acknowledge_error_code=self._codes.get(partition, ErrorCode.NONE),
+                current_leader=self._leader(hints, partition),
+                records=_batches(records) if partition == served else b"",
+                acquired_records=_acquired(records) if partition == served else (),
+            )
+            topics.setdefault(topic_id, []).append(row)
+        call.reply(
+            ShareFetchResponse(
+                throttle_time_ms=call.charge_time(),
+                error_code=ErrorCode.NONE,
+                acquisition_lock_timeout_ms=received.lease_ms or call.backend.queues.lease_ms(self.member[0]),
+                responses=tuple(
+                    [
+                        ShareFetchResponseTopic(topic_id=topic_id, partitions=tuple(rows))
+                        for topic_id, rows in topics.items()
+                    ]
+                ),
+                node_endpoints=tuple(
+                    [
+                        ShareFetchResponseNode(
+                            node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+                        )
+                        for node in hints.nodes.values()
+                    ]
+                ),
+            )
+        )
+
+    def _leader(self, hints: LeaderHints, partition: SharePartition) -> ShareFetchResponseLeader:
+        if self._refused.get(partition) is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return NO_LEADER
+        name = self._call.backend.controller.image.topic_name(TopicId(partition[0]))
+        leader = None if name is None else hints.leader_of(name, partition[1], NOT_HERE)
+        if leader is None:
+            return NO_LEADER
+        return ShareFetchResponseLeader(leader_id=leader.node_id, leader_epoch=leader.epoch)
+
+    def _refuse(self, code: ErrorCode, message: str | None) -> None:
+        call = self._call
+        call.reply(
+            ShareFetchResponse(
+                throttle_time_ms=call.charge_time(),
+                error_code=code,
+                error_message=message,
+                acquisition_lock_timeout_ms=0,
+                responses=(),
+                node_endpoints=(),
+            )
+        )
+
+
+def _runs(records: Sequence[ReceivedRecord], *, by_attempt: bool) -> list[list[ReceivedRecord]]:
+    """Records with neighbouring offsets together."""
+    runs: list[list[ReceivedRecord]] = []
+    for each in records:
+        last = runs[-1][-1] if runs else None
+        follows = last is not None and each.record.offset == last.record.offset + 1
+        if follows and last is not None and (not by_attempt or each.attempt == last.attempt):
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    return runs
+
+
+def _batches(records: Sequence[ReceivedRecord]) -> bytes:
+    batches = bytearray()
+    for run in _runs(records, by_attempt=False):
+        batches += write_batch([each.record for each in run], base_offset=run[0].record.offset)
+    return bytes(batches)
+
+
+def _acquired(records: Sequence[ReceivedRecord]) -> tuple[ShareFetchResponseAcquiredRecords, ...]:
+    return tuple(
+        [
+            ShareFetchResponseAcquiredRecords(
+                first_offset=run[0].record.offset,
+                last_offset=run[-1].record.offset,
+                delivery_count=run[0].attempt,
+            )
+            for run in _runs(records, by_attempt=True)
+        ]
+    )

@@ -1,0 +1,185 @@
+"""What a share consumer did with records, as commands to their queue (ShareFetch, ShareAcknowledge).
+
+    0 gap       there is no such record, so there is nothing to do
+    1 accept    AcknowledgeRecords
+    2 release   ReleaseRecords, to be delivered again at once
+    3 reject    RejectRecords: to the dead-letter topic
+    4 renew     RenewLeases
+
+The member's id says whose leases they are. Other than in Kafka, where a partition's acknowledgements count
+all or none, those that can count do, and the error says that others did not.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from penstock.core.model import ApiError, ErrorKind, Offset, PartitionIndex, TopicId
+from penstock.core.protocol import ErrorCode
+from penstock.core.queues import (
+    AcknowledgeRecords,
+    ClaimResults,
+    LeaseClaim,
+    OnReply,
+    QueueCommand,
+    QueueId,
+    QueueReply,
+    RejectRecords,
+    ReleaseConsumer,
+    ReleaseRecords,
+    RenewLeases,
+)
+from penstock.security import AclOperation
+from penstock.server.kafka.errors import code_of
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import topic_resource
+
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+RENEW_SINCE = 2
+# Of one request: more than a queue has in flight, and what takes a few milliseconds to look at.
+OFFSETS_MAX = 20_000
+CLAIMS_PER_COMMAND = 2_000
+SharePartition = tuple[UUID, int]
+
+
+class AcknowledgementBatch(Protocol):
+    """One type for a range of offsets, or one for each."""
+
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def acknowledge_types(self) -> Sequence[int]: ...
+
+
+def queue_of(call: Request, group_id: str, topic_id: UUID, index: int) -> QueueId | ErrorCode:
+    """The group's queue on a partition that the caller may read."""
+    topic = call.backend.controller.image.topic_by_id(TopicId(topic_id))
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if not call.authorize(AclOperation.READ, topic_resource(topic.name)):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if topic.partition(PartitionIndex(index)) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return QueueId(group_id, topic.id, PartitionIndex(index))
+
+
+def settle_all(  # noqa: C901 - one step for each partition
+    call: Request,
+    member: tuple[str, str],
+    batches: Mapping[SharePartition, Sequence[AcknowledgementBatch]],
+    done: Callable[[dict[SharePartition, ErrorCode]], None],
+) -> None:
+    """Settle what the member says of these partitions; `done` gets a code for each, perhaps at once."""
+    group_id, member_id = member
+    codes: dict[SharePartition, ErrorCode] = {}
+    # One for this call, so that nothing is returned before everything was asked.
+    left = 1
+
+    def settled(partition: SharePartition | None, code: ErrorCode) -> None:
+        nonlocal left
+        left -= 1
+        if partition is not None and codes.get(partition, ErrorCode.NONE) is ErrorCode.NONE:
+            codes[partition] = code
+        if not left:
+            done({each: codes[each] for each in batches})
+
+    offsets_max = OFFSETS_MAX
+    for partition, its in batches.items():
+        queue = queue_of(call, group_id, *partition)
+        if isinstance(queue, ErrorCode):
+            codes[partition] = queue
+            continue
+        types = _offsets_by_type(its, offsets_max, can_renew=call.version >= RENEW_SINCE)
+        if types is None:
+            codes[partition] = ErrorCode.INVALID_REQUEST
+            continue
+        offsets_max -= sum(batch.last_offset - batch.first_offset + 1 for batch in its)
+        codes[partition] = ErrorCode.NONE
+        for type_, offsets in types.items():
+            for start in range(0, len(offsets), CLAIMS_PER_COMMAND):
+                claims = tuple(LeaseClaim(each) for each in offsets[start : start + CLAIMS_PER_COMMAND])
+                left += 1
+                call.backend.queues.submit(
+                    _command(type_, _claimed(partition, settled), queue, claims, member_id)
+                )
+    settled(None, ErrorCode.NONE)
+
+
+def release_all(
+    call: Request, member: tuple[str, str], partitions: Sequence[SharePartition], done: Callable[[], None]
+) -> None:
+    """Release what the member has leased of these partitions."""
+    group_id, member_id = member
+    left = 1
+
+    def released(_reply: object) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            done()
+
+    for partition in partitions:
+        queue = queue_of(call, group_id, *partition)
+        if not isinstance(queue, ErrorCode):
+            left += 1
+            # A callback of its own: coordinators distinguish commands that wait by it.
+            on_reply: OnReply = lambda reply: released(reply)  # noqa: E731, PLW0108
+            call.backend.queues.submit(ReleaseConsumer(on_reply=on_reply, queue=queue, consumer=member_id))
+    released(None)
+
+
+def _claimed(
+    partition: SharePartition, settled: Callable[[SharePartition | None, ErrorCode], None]
+) -> Callable[[QueueReply], None]:
+    def replied(reply: QueueReply) -> None:
+        if isinstance(reply, ClaimResults):
+            failed = next((kind for kind in reply.errors if kind is not None), None)
+            settled(partition, ErrorCode.NONE if failed is None else code_of(ApiError(failed)))
+        else:
+            assert isinstance(reply, ApiError), reply
+            # A queue that does not exist has leased nothing.
+            is_gone = reply.kind is ErrorKind.UNKNOWN_GROUP
+            settled(partition, ErrorCode.INVALID_RECORD_STATE if is_gone else code_of(reply))
+
+    return replied
+
+
+def _offsets_by_type(
+    batches: Sequence[AcknowledgementBatch], offsets_max: int, *, can_renew: bool
+) -> dict[int, list[Offset]] | None:
+    """None: they are not in order, too many, or no acknowledgements."""
+    types: dict[int, list[Offset]] = {}
+    highest, count = -1, 0
+    for batch in batches:
+        first, last, given = batch.first_offset, batch.last_offset, batch.acknowledge_types
+        count += last - first + 1
+        if first <= highest or last < first or count > offsets_max:
+            return None
+        if len(given) not in (1, last - first + 1):
+            return None
+        if min(given) < GAP or max(given) > (RENEW if can_renew else REJECT):
+            return None
+        highest = last
+        for place, offset in enumerate(range(first, last + 1)):
+            type_ = given[0] if len(given) == 1 else given[place]
+            if type_ != GAP:
+                types.setdefault(type_, []).append(Offset(offset))
+    return types
+
+
+def _command(
+    type_: int, on_reply: OnReply, queue: QueueId, claims: tuple[LeaseClaim, ...], member_id: str
+) -> QueueCommand:
+    match type_:
+        case 1:
+            return AcknowledgeRecords(on_reply=on_reply, queue=queue, claims=claims, consumer=member_id)
+        case 2:
+            return ReleaseRecords(
+                on_reply=on_reply, queue=queue, claims=claims, consumer=member_id, delay_ms=0
+            )
+        case 3:
+            return RejectRecords(on_reply=on_reply, queue=queue, claims=claims, consumer=member_id)
+        case _:
+            return RenewLeases(on_reply=on_reply, queue=queue, claims=claims, consumer=member_id)

@@ -1,0 +1,88 @@
+"""QueueRedrive over many dead letters and partitions: one turn of the loop for each."""
+
+from collections import deque
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+
+from penstock.broker.queues.redrive import RedriveRequest
+from penstock.core.model import ApiError, ErrorKind, PartitionIndex, TopicId
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.queue_redrive import (
+    QueueRedriveRequest,
+    QueueRedriveRequestPartition,
+    QueueRedriveResponse,
+)
+from penstock.core.queues import REDRIVE_GROUP, QueueId
+from penstock.server.kafka.handlers.queue_redrive import _RedriveCall
+from tests.unit.server.kafka.handlers.test_queues import QueueClient
+
+if TYPE_CHECKING:
+    from tests.unit.server.kafka.handlers.conftest import Stage
+
+TOPIC = "orders"
+OFFSETS = tuple(range(200))
+
+
+def test_a_dry_run_looks_at_as_many_chosen_dead_letters_as_a_redrive_moves(stage: "Stage") -> None:
+    queues = QueueClient(stage)
+    queues.produce(0, *map(str, OFFSETS))
+    queues.values(0)
+    chosen = QueueRedriveRequestPartition(partition=0, offsets=OFFSETS)
+    request = QueueRedriveRequest(topic=TOPIC, partitions=(chosen,), is_dry_run=True)
+
+    (row,) = stage.ask(request, QueueRedriveResponse, 0).partitions
+
+    assert row.error_code == ErrorCode.NONE, row.error_message
+    assert [each.offset for each in row.records] == list(OFFSETS)
+    assert stage.reported == []
+
+
+def test_a_dry_run_passes_over_chosen_offsets_that_are_no_dead_letters(stage: "Stage") -> None:
+    queues = QueueClient(stage)
+    queues.produce(0, "a", "b")
+    queues.values(0)
+    chosen = QueueRedriveRequestPartition(partition=0, offsets=(7, 8, 0, 1))
+    request = QueueRedriveRequest(topic=TOPIC, partitions=(chosen,), is_dry_run=True, records_max=1)
+
+    (row,) = stage.ask(request, QueueRedriveResponse, 0).partitions
+    too_many = QueueRedriveRequestPartition(partition=0, offsets=tuple(range(1_001)))
+    request = QueueRedriveRequest(topic=TOPIC, partitions=(too_many,), is_dry_run=True)
+    (refused,) = stage.ask(request, QueueRedriveResponse, 0).partitions
+
+    assert [each.offset for each in row.records] == [0]
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("is_dry_run", [True, False])
+def test_partitions_that_fail_at_once_are_each_told(is_dry_run: bool) -> None:
+    queue = QueueId(REDRIVE_GROUP, TopicId(UUID(int=1)), PartitionIndex(0))
+    asked = [(queue, QueueRedriveRequestPartition(partition=index)) for index in range(2_000)]
+    failed = ApiError(ErrorKind.NOT_LEADER)
+    replies: list[QueueRedriveResponse] = []
+    turns: deque[Callable[[], None]] = deque()
+
+    def redrive(_wanted: RedriveRequest, done: Callable[[ApiError], None]) -> None:
+        done(failed)
+
+    def peek(*arguments: Any) -> None:
+        arguments[-1](failed)
+
+    call: Any = SimpleNamespace(
+        backend=SimpleNamespace(
+            redriver=SimpleNamespace(redrive=redrive), queue_admin=SimpleNamespace(peek=peek)
+        ),
+        connection=SimpleNamespace(soon=turns.append),
+        charge_time=lambda: 0,
+        reply=replies.append,
+    )
+
+    _RedriveCall(QueueRedriveRequest(topic=TOPIC, is_dry_run=is_dry_run), call, asked).next()
+    while turns:
+        turns.popleft()()
+
+    (reply,) = replies
+    assert [row.partition for row in reply.partitions] == list(range(2_000))
