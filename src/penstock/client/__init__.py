@@ -12,6 +12,8 @@ For programs, `Producer` and `Consumer`:
     transform       consume, transform, produce, exactly once
     worker_pool     messages handled by several threads, in order per key
     async_worker_pool   likewise by tasks
+    task_queue      functions that are called later and elsewhere
+    worker          what calls them
     ordered_work    what may be handled now, and up to where all is finished
     offset_store    positions in files, or in a SQL database with the results
     dead_letters    messages that nobody could handle
@@ -35,6 +37,8 @@ For commands and Spark, which need less and want it fast:
     group_offsets   a group's committed offsets, read and written from outside
     transactions   what is open at coordinators and in partitions, and ending it
     load        load on a broker, for measurements
+    visible_batches   which batches of a Fetch response a reader sees
+    cluster     an asyncio client on our own codec, for the servers and for workers
     coordinator   which broker coordinates a group or a transactional id
     connection  one socket and our own codec, for measurements and for Spark's readers
 
@@ -110,8 +114,10 @@ from penstock.client.serialization import (
 )
 from penstock.client.sync_consumer import Consumer
 from penstock.client.sync_producer import DeliveryFuture, Producer
+from penstock.client.task_queue import EnqueuedTask, QueueTask, TaskQueue, UnknownTask
 from penstock.client.transaction import Transaction
 from penstock.client.transform import Outgoing, transform
+from penstock.client.worker import Reject, RetryLater, RunningTask, Worker, current_task
 from penstock.client.worker_pool import HandlerFailed, ProcessOptions
 
 __all__ = [
@@ -124,6 +130,15 @@ __all__ = [
     "AsyncConsumer",
     "transform",
     "Outgoing",
+    "TaskQueue",
+    "QueueTask",
+    "EnqueuedTask",
+    "UnknownTask",
+    "Worker",
+    "Reject",
+    "RetryLater",
+    "RunningTask",
+    "current_task",
     "Consumer",
     "Message",
     "RawMessage",

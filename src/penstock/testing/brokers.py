@@ -16,6 +16,9 @@ TEST_SETTINGS: Mapping[str, str] = {
     # /metrics is served at listen.http as well.
     "metrics.enabled": "false",
     "logging.level": "warning",
+    # A process more, and most tests want none: `broker(http=True)`.
+    "rest.enabled": "false",
+    "listen.grpc": "127.0.0.1:0",
     # Nobody reads these data after a crash of the machine.
     "storage.fsync.mode": "none",
     # The first member of a group need not wait for others.
@@ -143,13 +146,15 @@ def broker(
     *,
     nodes: int = 1,
     in_process: bool | None = None,
+    http: bool = False,
     settings: Mapping[str, object] | None = None,
     directory: str | None = None,
 ) -> Iterator[Broker]:
     """Start an empty broker; at the end stop it and remove what it wrote.
 
     `nodes` that are more than one form a cluster. Each runs on a thread of this process, or in one of its
-    own (`in_process=False`, the default for a cluster). `settings` are those of penstock.yaml, as
+    own (`in_process=False`, the default for a cluster). With `http` each serves REST, WebSocket and gRPC,
+    without it health and metrics only. `settings` are those of penstock.yaml, as
     `{"topics.partitions": 6}`. `directory` is where the data lie, instead of the usual place for
     temporary files.
 
@@ -158,7 +163,7 @@ def broker(
     if not 1 <= nodes <= NODES_MAX:
         raise ValueError(f"nodes={nodes}: a broker for tests has 1 to {NODES_MAX}")
     embedded = nodes == 1 if in_process is None else in_process
-    given = {key: _text(value) for key, value in (settings or {}).items()}
+    given = {key: _text(value) for key, value in {"rest.enabled": http, **(settings or {})}.items()}
     with ExitStack() as stack:
         root = stack.enter_context(scratch_directory(directory))
         made = [

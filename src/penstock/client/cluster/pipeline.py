@@ -1,0 +1,224 @@
+"""One connection to one broker: requests ahead of their responses, which come in the same order.
+
+    pipeline = await open_pipeline(address, client_id)
+    response = await pipeline.ask(request)          # any number at once
+    pipeline.send(request)                          # Produce with acks 0, which has no response
+
+A request that waits at the broker (Produce, Fetch, QueueReceive) holds up every one behind it, so such
+requests have connections of their own; `ClusterClient` sees to that.
+"""
+
+import asyncio
+from collections import deque
+from typing import NamedTuple, cast
+
+from penstock.client.cluster.errors import ClusterError, ConnectionLost
+from penstock.client.connection import RESPONSE_BYTES_MAX, BrokerAddress, api_of
+from penstock.core.model import ProtocolError
+from penstock.core.protocol import (
+    APIS,
+    Api,
+    ErrorCode,
+    Message,
+    RequestHeader,
+    decode_whole,
+    read_response_header,
+    request_frame,
+)
+from penstock.core.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+CONNECT_SECONDS = 10.0
+# Silence for so long, with a request that nobody waits for any more: the broker is not there.
+STALLED_SECONDS = 5.0
+_SIZE_BYTES = 4
+_API_VERSIONS_KEY = 18
+# The last versions that name topics, where later ones number them.
+_VERSION_LIMITS = {0: 12, 1: 12, 8: 9, 9: 9}
+
+
+class _Asked(NamedTuple):
+    """A request that was sent and has no response yet."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    response: asyncio.Future[Message]
+
+
+class Pipeline(asyncio.Protocol):
+    """Requests of many callers on one socket; used inside one event loop."""
+
+    def __init__(self, name: str, client_id: str) -> None:
+        self._name = name
+        self._client_id = client_id
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._correlation_id = 0
+        self._asked: deque[_Asked] = deque()
+        self._received = bytearray()
+        self._received_at = self._loop.time()
+        self._versions = {_API_VERSIONS_KEY: 0}
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no response is still to come."""
+        return not self._asked
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What was written and the broker's host has not taken yet."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    async def ask(self, request: Message) -> Message:
+        """Send a request and wait for its response; a caller that stops waiting disturbs nobody."""
+        sent_at = self._loop.time()
+        response = self._send(request)
+        try:
+            return await response
+        except asyncio.CancelledError:
+            if self._received_at < sent_at < self._loop.time() - STALLED_SECONDS:
+                self.abort("no response in time")
+            raise
+
+    def send(self, request: Message) -> None:
+        """Send a request that has no response."""
+        api = api_of(type(request))
+        self._write(api, self._version(api), self._next_id(), request)
+
+    def close(self) -> None:
+        """End the connection; whoever still waits gets `ConnectionLost`."""
+        self.abort("the connection was closed")
+
+    def abort(self, why: str) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        self._fail(why)
+
+    def _send(self, request: Message) -> "asyncio.Future[Message]":
+        api = api_of(type(request))
+        version = self._version(api)
+        correlation_id = self._next_id()
+        self._write(api, version, correlation_id, request)
+        response = self._loop.create_future()
+        self._asked.append(_Asked(api, version, correlation_id, response))
+        return response
+
+    def _write(self, api: Api, version: int, correlation_id: int, request: Message) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise ClusterError(ErrorCode.BROKER_NOT_AVAILABLE, f"{self._name}: the connection is closed")
+        try:
+            frame = request_frame(
+                api, RequestHeader(api.key, version, correlation_id, self._client_id), request
+            )
+        except ProtocolError as broken:
+            raise ClusterError(ErrorCode.INVALID_REQUEST, str(broken)) from None
+        transport.write(frame)
+
+    def _version(self, api: Api) -> int:
+        version = self._versions.get(api.key)
+        if version is None:
+            raise ClusterError(ErrorCode.UNSUPPORTED_VERSION, f"{self._name} does not serve {api.name}")
+        return version
+
+    def _next_id(self) -> int:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        return self._correlation_id
+
+    async def agree_on_versions(self) -> None:
+        """Ask what the broker speaks; the first request of every connection."""
+        answer = await self.ask(ApiVersionsRequest())
+        assert isinstance(answer, ApiVersionsResponse)
+        if answer.error_code != ErrorCode.NONE:
+            raise ClusterError(answer.error_code, f"{self._name}: ApiVersions failed")
+        for one in answer.api_keys:
+            api = APIS.get(one.api_key)
+            if api is None:
+                continue
+            version = min(one.max_version, api.versions[-1], _VERSION_LIMITS.get(api.key, api.versions[-1]))
+            if version >= max(one.min_version, api.versions[0]):
+                self._versions[api.key] = version
+
+    # What follows is called by the transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail("the broker closed the connection" if error is None else str(error))
+
+    def data_received(self, data: bytes) -> None:
+        self._received_at = self._loop.time()
+        received = self._received
+        if received:
+            received += data
+            if len(received) < _SIZE_BYTES + int.from_bytes(received[:_SIZE_BYTES], "big"):
+                if len(received) >= _SIZE_BYTES and not self._is_possible(received):
+                    self.abort("the broker announced a response that is too large")
+                return
+            data = bytes(received)
+            received.clear()
+        view, start, end = memoryview(data), 0, len(data)
+        while end - start >= _SIZE_BYTES:
+            following = start + _SIZE_BYTES + int.from_bytes(view[start : start + _SIZE_BYTES], "big")
+            if following > end:
+                break
+            if not self._respond(view[start + _SIZE_BYTES : following]):
+                return
+            start = following
+        received += view[start:]
+        if not self._is_possible(received):
+            self.abort("the broker announced a response that is too large")
+
+    def _is_possible(self, received: bytearray) -> bool:
+        return (
+            len(received) < _SIZE_BYTES or int.from_bytes(received[:_SIZE_BYTES], "big") <= RESPONSE_BYTES_MAX
+        )
+
+    def _respond(self, frame: memoryview) -> bool:
+        if not self._asked:
+            self.abort("the broker sent a response that nobody asked for")
+            return False
+        asked = self._asked.popleft()
+        try:
+            correlation_id, position = read_response_header(asked.api, asked.version, frame)
+            if correlation_id != asked.correlation_id:
+                raise ProtocolError(f"response {correlation_id} to request {asked.correlation_id}")
+            if asked.response.done():
+                return True
+            asked.response.set_result(decode_whole(asked.api.response, frame, asked.version, position))
+        except ProtocolError as broken:
+            if not asked.response.done():
+                asked.response.set_exception(ConnectionLost(f"{self._name}: {broken}"))
+            self.abort(str(broken))
+            return False
+        return True
+
+    def _fail(self, why: str) -> None:
+        asked, self._asked = self._asked, deque()
+        for one in asked:
+            if not one.response.done():
+                one.response.set_exception(ConnectionLost(f"{self._name}: {why}"))
+
+
+async def open_pipeline(address: BrokerAddress, client_id: str) -> Pipeline:
+    """Connect and agree on versions; ClusterError BROKER_NOT_AVAILABLE if that fails."""
+    name = f"{address[0]}:{address[1]}"
+    loop = asyncio.get_running_loop()
+    pipeline = Pipeline(name, client_id)
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await loop.create_connection(lambda: pipeline, *address)
+            await pipeline.agree_on_versions()
+    except (OSError, ConnectionLost) as error:
+        pipeline.close()
+        why = "no response in time" if isinstance(error, TimeoutError) else str(error)
+        raise ClusterError(ErrorCode.BROKER_NOT_AVAILABLE, f"no broker at {name}: {why}") from None
+    except BaseException:
+        pipeline.close()
+        raise
+    return pipeline

@@ -1,0 +1,154 @@
+"""`LogReader`: records of a partition by offset, without a group.
+
+A read is one Fetch to the leader, on a connection of its own if it waits. Compressed batches are
+unpacked; control batches, and with `is_committed` records of aborted transactions, are skipped, so that
+a read may bring no records and yet a larger `next_offset`.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.client.cluster.client import REQUEST_SECONDS, ClusterClient
+from penstock.client.cluster.errors import ClusterError, known_code
+from penstock.client.visible_batches import shown_batches
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
+from penstock.core.protocol.messages.list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
+from penstock.core.records import HEADER_BYTES, BatchHeader, CorruptBatch, Record, read_header, read_records
+
+LATEST, EARLIEST = -1, -2
+COMMITTED, UNCOMMITTED = 1, 0
+_OFFSET_END = 2**63 - 1
+
+
+class ReadRecords(NamedTuple):
+    """Records, where to go on, and the ends of the log as the leader has them."""
+
+    records: list[Record]
+    next_offset: int
+    high_watermark: int
+    log_start: int
+
+
+class LogReader:
+    """Reads for any number of callers of one event loop."""
+
+    def __init__(self, cluster: ClusterClient) -> None:
+        self._cluster = cluster
+
+    async def read(  # noqa: PLR0913 - what a Fetch can be told
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        count: int = 500,
+        bytes_max: int = 1 << 20,
+        wait_ms: int = 0,
+        is_committed: bool = True,
+    ) -> ReadRecords:
+        """Up to `count` records from `offset` on; waits up to `wait_ms` for the first one.
+
+        At least one batch is read, however large. ClusterError OFFSET_OUT_OF_RANGE if the log does not
+        reach there.
+        """
+        place = FetchRequestPartition(partition=partition, fetch_offset=offset, partition_max_bytes=bytes_max)
+        request = FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=bytes_max,
+            isolation_level=COMMITTED if is_committed else UNCOMMITTED,
+            topics=(FetchRequestTopic(topic=topic, partitions=(place,)),),
+        )
+        answer = await self._cluster.ask_leader(
+            topic, partition, request, seconds=REQUEST_SECONDS + wait_ms / 1_000, waits=wait_ms > 0
+        )
+        assert isinstance(answer, FetchResponse)
+        if answer.error_code != ErrorCode.NONE:
+            raise ClusterError(answer.error_code)
+        row = answer.responses[0].partitions[0]
+        if row.error_code != ErrorCode.NONE:
+            raise _refused(topic, partition, offset, row.error_code)
+        try:
+            return _read(row, offset, count, is_committed)
+        except CorruptBatch as broken:
+            raise ClusterError(ErrorCode.CORRUPT_MESSAGE, f"{topic}/{partition}: {broken}") from None
+
+    async def read_one(self, topic: str, partition: int, offset: int) -> Record | None:
+        """The record at an offset; None if there is none (any more, or yet), or it was aborted."""
+        try:
+            found = await self.read(topic, partition, offset, count=1, bytes_max=1)
+        except ClusterError as error:
+            if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                return None
+            raise
+        return found.records[0] if found.records and found.records[0].offset == offset else None
+
+    async def offsets(self, topic: str, partition: int, *, is_committed: bool = True) -> tuple[int, int]:
+        """Where the log starts, and its end for a reader."""
+        start = await self.offset_at(topic, partition, EARLIEST, is_committed=is_committed)
+        return start, await self.offset_at(topic, partition, LATEST, is_committed=is_committed)
+
+    async def offset_at(
+        self, topic: str, partition: int, timestamp_ms: int, *, is_committed: bool = True
+    ) -> int:
+        """The first offset at or after a time (or EARLIEST, LATEST); -1 if there is none."""
+        row = ListOffsetsRequestPartition(partition_index=partition, timestamp=timestamp_ms)
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=COMMITTED if is_committed else UNCOMMITTED,
+            topics=(ListOffsetsRequestTopic(name=topic, partitions=(row,)),),
+        )
+        answer = await self._cluster.ask_leader(topic, partition, request)
+        assert isinstance(answer, ListOffsetsResponse)
+        found = answer.topics[0].partitions[0]
+        if found.error_code != ErrorCode.NONE:
+            raise _refused(topic, partition, timestamp_ms, found.error_code)
+        return found.offset
+
+
+def _refused(topic: str, partition: int, offset: int, code: int) -> ClusterError:
+    if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        return ClusterError(code, f"offset {offset} is not in partition {partition} of {topic}")
+    return ClusterError(code, f"{topic}/{partition}: {known_code(code).name.lower().replace('_', ' ')}")
+
+
+def _read(row: FetchResponsePartition, offset: int, count: int, is_committed: bool) -> ReadRecords:
+    octets = row.records if isinstance(row.records, memoryview) else memoryview(b"")
+    headers = list(_whole_headers(octets))
+    aborted = (row.aborted_transactions or ()) if is_committed else ()
+    records: list[Record] = []
+    for _, batch in shown_batches(octets, headers, aborted, _OFFSET_END):
+        for record in read_records(batch):
+            if record.offset < offset:
+                continue
+            if len(records) == count:
+                return _result(row, records, record.offset)
+            records.append(record)
+    return _result(row, records, max(offset, headers[-1].next_offset) if headers else offset)
+
+
+def _whole_headers(octets: memoryview) -> Iterator[BatchHeader]:
+    """The headers of the batches that came whole; the last one is often cut off."""
+    start, end = 0, len(octets)
+    while end - start >= HEADER_BYTES:
+        header = read_header(octets, start)
+        start += header.size_bytes
+        if start > end:
+            return
+        yield header
+
+
+def _result(row: FetchResponsePartition, records: list[Record], next_offset: int) -> ReadRecords:
+    return ReadRecords(records, next_offset, row.high_watermark, row.log_start_offset)

@@ -1,0 +1,133 @@
+"""Records that are published later: scheduled, listed and cancelled through any broker.
+
+Each record has an id that the client chooses, so that one whose answer was lost can be sent again.
+"""
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from penstock.client.connection import connect
+from penstock.client.coordinator import COORDINATOR_CHANGES, PAUSE_SECONDS, Deadline, error_name
+from penstock.client.endpoint import ClientError, Endpoint
+from penstock.core.protocol import ErrorCode, Message
+from penstock.core.protocol.messages.cancel_delays import CancelDelaysRequest
+from penstock.core.protocol.messages.delay_records import (
+    DelayRecordsRequest,
+    DelayRecordsRequestHeader,
+    DelayRecordsRequestRecord,
+)
+from penstock.core.protocol.messages.list_delays import ListDelaysRequest
+
+PATIENCE_SECONDS = 30
+RECORDS_MAX = 1_000
+REQUEST_BYTES_MAX = 1 << 20
+LIST_COUNT = 1_000
+
+
+class LaterRecord(NamedTuple):
+    """A record, and when to publish it: in milliseconds since 1970."""
+
+    topic: str
+    deliver_at_ms: int
+    value: bytes | None
+    key: bytes | None = None
+    partition: int = -1
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRecord:
+    """One line of a listing."""
+
+    delay_id: str
+    topic: str
+    deliver_at_ms: int
+    size_bytes: int
+
+
+class DelayAdmin:
+    """The delayed records of one cluster."""
+
+    def __init__(self, endpoint: Endpoint, seconds: float = PATIENCE_SECONDS) -> None:
+        self._endpoint = endpoint
+        self._seconds = seconds
+
+    def schedule(self, records: Sequence[LaterRecord]) -> list[str]:
+        """Publish records later; the ids of their delays. Raises at the first that is refused."""
+        ids: list[str] = []
+        for part in _portions(records):
+            request = DelayRecordsRequest(records=tuple(map(_row, part)))
+            for result in self._ask(request).results:
+                if result.error_code:
+                    raise ClientError(f"not delayed: {result.error_message or error_name(result.error_code)}")
+                ids.append(result.delay_id)
+        return ids
+
+    def cancel(self, delay_ids: Sequence[str]) -> list[str | None]:
+        """Cancel delays; for each the reason why it was not, or None."""
+        found: list[str | None] = []
+        for start in range(0, len(delay_ids), RECORDS_MAX):
+            request = CancelDelaysRequest(delay_ids=tuple(delay_ids[start : start + RECORDS_MAX]))
+            for result in self._ask(request).results:
+                reason = result.error_message or error_name(result.error_code)
+                found.append(reason if result.error_code else None)
+        return found
+
+    def listed(self, topic: str | None = None, count: int = LIST_COUNT) -> list[PendingRecord]:
+        """Up to `count` pending delays, in the order of their ids."""
+        found: list[PendingRecord] = []
+        after: str | None = None
+        while len(found) < count:
+            wanted = min(LIST_COUNT, count - len(found))
+            answer = self._ask(ListDelaysRequest(topic=topic, count=wanted, after=after))
+            found += [
+                PendingRecord(row.delay_id, row.topic, row.deliver_at_ms, row.size_bytes)
+                for row in answer.delays
+            ]
+            after = answer.next_after
+            if after is None:
+                break
+        return found
+
+    def _ask(self, request: Message) -> Any:
+        deadline = Deadline(self._seconds)
+        with closing(connect(self._endpoint)) as connection:
+            while True:
+                answer = connection.ask(request)
+                codes = [answer.error_code, *(row.error_code for row in getattr(answer, "results", ()))]
+                if not any(code in COORDINATOR_CHANGES for code in codes) or deadline.is_over():
+                    break
+                time.sleep(PAUSE_SECONDS)
+        if answer.error_code != ErrorCode.NONE:
+            raise ClientError(answer.error_message or error_name(answer.error_code))
+        return answer
+
+
+def _row(record: LaterRecord) -> DelayRecordsRequestRecord:
+    return DelayRecordsRequestRecord(
+        topic=record.topic,
+        partition=record.partition,
+        key=record.key,
+        value=record.value,
+        headers=tuple(DelayRecordsRequestHeader(key=name, value=value) for name, value in record.headers),
+        deliver_at_ms=record.deliver_at_ms,
+        id=secrets.randbits(63),
+    )
+
+
+def _portions(records: Sequence[LaterRecord]) -> Iterator[list[LaterRecord]]:
+    """As many as one request takes."""
+    part: list[LaterRecord] = []
+    size = 0
+    for record in records:
+        size += len(record.key or b"") + len(record.value or b"")
+        if part and (len(part) >= RECORDS_MAX or size > REQUEST_BYTES_MAX):
+            yield part
+            part, size = [], len(record.key or b"") + len(record.value or b"")
+        part.append(record)
+    if part:
+        yield part
