@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
+PROTO := src/penstock/server/grpc/proto/penstock/v1/penstock.proto
+GENERATED := src/penstock/v1/penstock_pb2.py
 HOT_MODULES := $(shell sed -n 's/^    "\(src.*\.py\)",$$/\1/p' setup.py)
 PYTEST_ARGS ?=
 SECONDS ?= 30
@@ -21,18 +23,23 @@ $(INSTALLED): pyproject.toml setup.py tools/setup.sh
 	@tools/setup.sh $(VENV)
 	@touch $@
 
+# The installation makes them first; this is for a .proto that has changed since.
+$(GENERATED): $(PROTO) | $(INSTALLED)
+	@$(BIN)/python setup.py --quiet protos
+	@touch $@
+
 # Compiled modules win over the sources beside them, so they are built again when those change.
 $(COMPILED): $(INSTALLED) $(HOT_MODULES)
 	@PENSTOCK_NATIVE=1 $(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
-setup: $(INSTALLED) ## Create .venv with everything the other targets need
+setup: $(INSTALLED) $(GENERATED) ## Create .venv with everything the other targets need
 
-demo: $(COMPILED) ## The whole story: broker, metrics, Spark pipeline, a table of what happened
+demo: $(COMPILED) $(GENERATED) ## The whole story: broker, metrics, Spark pipeline, a table of what happened
 	@$(BIN)/penstock demo
 
 # One worker has all the tests of Spark, and with them the one JVM.
-test: $(INSTALLED) $(wildcard $(COMPILED)) ## Run the tests
+test: $(INSTALLED) $(GENERATED) $(wildcard $(COMPILED)) ## Run the tests
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
 
 sparktest: $(INSTALLED) ## Run the tests of Spark on another release of it (PYSPARK=4.2), in a venv of its own
@@ -54,7 +61,7 @@ kills: $(INSTALLED) ## Kill nodes and clients under consume-transform-produce (K
 foreign: $(INSTALLED) ## Run transactions of franz-go and quixstreams (minutes; needs Go and the registries)
 	$(BIN)/python -m tests.compatibility.clients.transaction_programs
 
-lint: $(INSTALLED) ## Format check, ruff, mypy strict and import contracts
+lint: $(INSTALLED) $(GENERATED) ## Format check, ruff, mypy strict and import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -72,6 +79,9 @@ bench: $(INSTALLED) ## Run the micro-benchmarks and store the figures as JSON
 simfaults: $(INSTALLED) ## Plant every fault of the simulator's tests, and print the runs it takes to find it (minutes)
 	$(BIN)/python -m tests.simulation.cluster.planted_faults
 
+schemathesis: $(INSTALLED) ## Requests made from the OpenAPI document, many of each (SCHEMATHESIS_EXAMPLES=500; minutes)
+	SCHEMATHESIS_EXAMPLES=$${SCHEMATHESIS_EXAMPLES:-500} $(BIN)/python -m pytest -n0 --timeout=3600 tests/integration/gateway/test_openapi.py
+
 fuzz: $(INSTALLED) ## Fuzz every parser (SECONDS=30 each; 600 for a full run)
 	$(BIN)/python -m fuzz --seconds $(SECONDS)
 
@@ -83,3 +93,4 @@ native: $(COMPILED) ## Compile the hot modules with mypyc, in place (optional; n
 clean: ## Remove what the targets made
 	rm -rf $(VENV) $(VENV)-spark-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis penstock-demo.svg
 	find src -name '*.so' -delete
+	rm -f src/penstock/v1/penstock_pb2*

@@ -5,15 +5,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import msgspec
+
 from penstock.core.model import MILLISECOND, Instant
+from penstock.node.gateway import GatewayProcess, not_serving
 from penstock.node.metrics import MetricsPage
-from penstock.node.options import ListenerOptions, NodeOptions, PortReservations
+from penstock.node.options import ListenerOptions, NodeOptions, PortReservations, local
 from penstock.node.services import BROKER, NodeServices, NodeStorage
 from penstock.observability import EventMetrics
 from penstock.observability import log as events
 from penstock.runtime import Address, Callback, ExecutorKind, Runtime
 from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
 from penstock.runtime.tcp import Acceptor, Listen, TcpConnection, TcpListener, TcpProtocol
+from penstock.server.gateway.options import GatewayOptions
 from penstock.server.http import (
     BATCHES_PREFIX,
     NO_RESOURCES,
@@ -28,7 +32,10 @@ from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.handlers import every_route
 from penstock.server.kafka.listener import Listener, ListenerContext
 
-HTTP, METRICS, KAFKA, PEER = "http", "metrics", "kafka", "peer"
+HTTP, METRICS, KAFKA, PEER, GRPC = "http", "metrics", "kafka", "peer", "grpc"
+# Where the gateway finds the pages that the node itself serves.
+PAGES = "pages"
+LOOPBACK = Address("127.0.0.1", 0)
 # How long a stop waits for running syncs, so that their responses can still leave.
 FAREWELL_MS = 500
 FAREWELL_LOOK_MS = 5
@@ -44,6 +51,7 @@ class NodeAddresses:
     http: Address | None
     metrics: Address | None
     peer: Address | None = None
+    grpc: Address | None = None
 
 
 class ReservedAddresses(Protocol):
@@ -80,8 +88,10 @@ class Node:
         self._kafka: list[Listener] = []
         self._metrics = KafkaMetrics()
         self._http: dict[str, HttpServer] = {}
+        self.gateway: GatewayProcess | None = None
         self._stopping = False
         self.is_ready = False
+        self._is_reported = False
         self.is_closed = False
         self.backend: Backend | None = None
         listeners = tuple(_listener(listener, reserved) for listener in _doors(options))
@@ -93,6 +103,7 @@ class Node:
             reserved[HTTP] if options.http else None,
             reserved[METRICS] if options.metrics else None,
             reserved[PEER] if options.peer else None,
+            reserved[GRPC] if options.grpc else None,
         )
 
     def _compose(
@@ -106,6 +117,9 @@ class Node:
         Health and metrics are served at once: joining may wait for other nodes.
         """
         self._open_http(self._metrics)
+        if self.gateway is not None:
+            # It takes as long to start as the node itself: both at once.
+            self.gateway.start(self._report_readiness)
         self.backstage.start(self._open_doors, self._open_no_door)
 
     def _open_doors(self, backend: Backend) -> None:
@@ -147,13 +161,23 @@ class Node:
         self._runtime.spawn.spawn(_load_the_rest, _ignore, _ignore, ExecutorKind.DISK)
         self._reserved.close()
         self.is_ready = True
-        self._ready(self)
+        self._report_readiness()
+
+    def _report_readiness(self) -> None:
+        """Say so once, when every address is served; the Kafka clients' are from the first moment."""
+        if self._is_reported or not self.is_ready or self._stopping:
+            return
+        if self.gateway is None or self.gateway.is_settled:
+            self._is_reported = True
+            self._ready(self)
 
     def _open_http(self, kafka: KafkaMetrics) -> None:
         behind = self.backstage
         declared = [kafka, behind.produce_metrics, behind.group_metrics, behind.replication.metrics]
         declared.append(behind.transaction_metrics)
         declared.append(behind.late_transaction_metrics)
+        declared.append(behind.queue_metrics)
+        declared.append(behind.delay_metrics)
         declared += [behind.partitions.scrubber.metrics, behind.journal.metrics, behind.telemetry_metrics]
         page = MetricsPage(behind.partitions, [*declared, EventMetrics()])
         page.on_metadata(self.backstage.controller.image)
@@ -161,7 +185,13 @@ class Node:
         pages: dict[str, Page] = {"/health": self._health, "/ready": self._readiness}
         if self.addresses.http is not None:
             resources = {BATCHES_PREFIX: BatchResource(behind.batch_commit.commit)}
-            self._open_page(HTTP, self.addresses.http, {**pages, "/metrics": page}, resources)
+            served: dict[str, Page] = {**pages, "/metrics": page}
+            gateway = self._options.gateway if self.addresses.kafka else None
+            other = None if gateway is None else not_serving
+            public = self._open_page(HTTP, self.addresses.http, served, resources, other)
+            if gateway is not None:
+                self._open_page(PAGES, LOOPBACK, served, resources)
+                self.gateway = GatewayProcess(self._runtime, public, self._gateway_options(gateway))
         if self.addresses.metrics is not None:
             self._open_page(METRICS, self.addresses.metrics, {"/metrics": page, **pages})
 
@@ -171,9 +201,16 @@ class Node:
         address: Address,
         pages: dict[str, Page],
         resources: Mapping[str, Resource] = NO_RESOURCES,
-    ) -> None:
-        door = self._http[name] = HttpServer(self._runtime, pages, resources=resources)
+        other: Page | None = None,
+    ) -> HttpServer:
+        door = self._http[name] = HttpServer(self._runtime, pages, resources=resources, other=other)
         door.open(asyncio.get_running_loop(), address)
+        return door
+
+    def _gateway_options(self, options: GatewayOptions) -> GatewayOptions:
+        kafka = next(iter(self.addresses.kafka.values()))
+        pages = self._http[PAGES].address
+        return msgspec.structs.replace(options, bootstrap=local(kafka), pages=pages, grpc=self.addresses.grpc)
 
     def _health(self) -> HttpResponse:
         """The liveness page, with what keeps the node from being ready."""
@@ -207,6 +244,13 @@ class Node:
     def stop(self, done: Callback) -> None:
         """Hand over to other nodes, accept no clients, send pending responses, and close the logs."""
         self._stopping = True
+        if self.gateway is None:
+            self._shut_down(done)
+        else:
+            # Its clients are told to go elsewhere while this node can still serve what is under way.
+            self.gateway.stop(lambda: self._shut_down(done))
+
+    def _shut_down(self, done: Callback) -> None:
         until = Instant(self._runtime.clock.now() + STOP_MS * MILLISECOND)
         self.backstage.begin_controlled_shutdown(lambda: self._shut(until, done))
 
@@ -288,6 +332,8 @@ def reserve(options: NodeOptions) -> PortReservations:
         wanted[METRICS] = options.metrics
     if options.peer is not None:
         wanted[PEER] = options.peer
+    if options.grpc is not None:
+        wanted[GRPC] = options.grpc
     return PortReservations(wanted)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from penstock.broker.cluster import BrokerSessionOptions, QuorumOptions, Voter
+from penstock.broker.coordinator.queues import QueueServiceOptions
 from penstock.broker.partitions import FsyncMode
 from penstock.broker.replication.options import ReplicationOptions
 from penstock.config import Config
@@ -22,6 +23,7 @@ from penstock.core.model import NodeId
 from penstock.core.raft import RaftOptions
 from penstock.core.values import dataclass
 from penstock.runtime import Address, AddressUnavailable
+from penstock.server.gateway.options import GatewayOptions, RestOptions
 from penstock.server.kafka.connection import ConnectionLimits
 from penstock.server.kafka.fetch_sessions import FetchSessionLimits
 from penstock.server.kafka.handlers.fetch import FETCH_BYTES_MAX
@@ -111,7 +113,7 @@ def _topics(config: Config) -> dict[str, str]:
 
 
 def _groups(config: Config) -> dict[str, str]:
-    groups = config.groups
+    groups, delivery = config.groups, config.delivery
     return {
         "group.initial.rebalance.delay.ms": str(groups.initial_rebalance_delay_ms),
         "group.min.session.timeout.ms": str(groups.session_timeout_ms_min),
@@ -121,6 +123,9 @@ def _groups(config: Config) -> dict[str, str]:
         "group.consumer.heartbeat.interval.ms": str(groups.heartbeat_interval_ms),
         "group.consumer.min.heartbeat.interval.ms": str(groups.heartbeat_interval_ms_min),
         "offsets.topic.num.partitions": str(groups.offsets_partitions),
+        "group.queue.visibility.timeout.ms": str(delivery.visibility_timeout_ms),
+        "group.queue.retries.max": str(delivery.retries_max),
+        "group.queue.dead.letter.enable": "true" if delivery.dead_letter else "false",
     }
 
 
@@ -147,6 +152,7 @@ class NodeOptions:
     http: Address | None = None
     metrics: Address | None = None
     peer: Address | None = None
+    grpc: Address | None = None
     voters: tuple[Voter, ...] = ()
     roles: tuple[str, ...] = ("broker", "controller")
     rack: str | None = None
@@ -164,9 +170,12 @@ class NodeOptions:
     quorum: QuorumOptions = field(default_factory=QuorumOptions)
     raft: RaftOptions = field(default_factory=RaftOptions)
     sessions: BrokerSessionOptions = field(default_factory=BrokerSessionOptions)
+    queues: QueueServiceOptions = field(default_factory=QueueServiceOptions)
     # Incomplete requests and unread responses: half for each.
     in_flight_bytes_max: int = 512 << 20
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+    # Serves REST, WebSocket and gRPC; without it the node serves a few pages at `http` itself.
+    gateway: GatewayOptions | None = None
 
 
 def options_from(config: Config) -> NodeOptions:
@@ -187,6 +196,7 @@ def options_from(config: Config) -> NodeOptions:
         http=_address(config.listen.http),
         metrics=_address(config.listen.metrics) if config.metrics.enabled else None,
         peer=None if config.peer is None else _address(config.peer),
+        grpc=_address(config.listen.grpc) if config.rest.enabled and "broker" in config.node.roles else None,
         voters=tuple(
             Voter(NodeId(voter.node_id), _address(voter.address)) for voter in config.cluster.voters
         ),
@@ -199,6 +209,25 @@ def options_from(config: Config) -> NodeOptions:
         static=static_settings(config),
         sessions=BrokerSessionOptions(report_grace_ms=config.cluster.report_grace_ms),
         in_flight_bytes_max=config.listen.in_flight_bytes_max,
+        gateway=_gateway(config) if config.rest.enabled else None,
+    )
+
+
+def _gateway(config: Config) -> GatewayOptions:
+    rest = config.rest
+    return GatewayOptions(
+        node_id=config.node.id,
+        rest=RestOptions(
+            default_topic=rest.default_topic,
+            body_bytes_max=rest.body_bytes_max,
+            head_bytes_max=rest.head_bytes_max,
+            connections_max=rest.connections_max,
+            requests_max=rest.requests_max,
+            body_timeout_ms=rest.body_timeout_ms,
+            response_timeout_ms=rest.response_timeout_ms,
+        ),
+        log_level=config.logging.level,
+        log_format=config.logging.format,
     )
 
 
@@ -257,4 +286,11 @@ def reachable(address: Address) -> Address:
     """An address that other machines can use, where the bound one means every interface."""
     if address.host in EVERYWHERE:
         return Address(socket.gethostname(), address.port)
+    return address
+
+
+def local(address: Address) -> Address:
+    """An address that this machine can use."""
+    if address.host in EVERYWHERE:
+        return Address("::1" if ":" in address.host else "127.0.0.1", address.port)
     return address

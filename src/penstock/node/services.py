@@ -1,18 +1,25 @@
 """Every service of a node, without its listeners."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.broker.cluster import BrokerRegistration, ClusterMember, ClusterOptions, QuorumStore
 from penstock.broker.configs import ConfigService
+from penstock.broker.coordinator.delay_metrics import DelayMetrics
+from penstock.broker.coordinator.delays import DelayService
 from penstock.broker.coordinator.group_metrics import GroupMetrics
 from penstock.broker.coordinator.groups import GroupService, options_of_node
+from penstock.broker.coordinator.queue_metrics import QueueMetrics
+from penstock.broker.coordinator.queues import QueueService, QueueServicePorts
 from penstock.broker.coordinator.transaction_metrics import TransactionMetrics
 from penstock.broker.coordinator.transactions import (
     TransactionPorts,
     TransactionService,
     transaction_options_of,
 )
+from penstock.broker.delays.delay_view import DelayView
+from penstock.broker.delays.peers import DelayPeers
+from penstock.broker.delays.publisher import DelayPublisher
 from penstock.broker.fetch import FetchService
 from penstock.broker.list_offsets import OffsetLookup
 from penstock.broker.partitions import (
@@ -24,11 +31,22 @@ from penstock.broker.partitions import (
 )
 from penstock.broker.produce import ProduceMetrics, ProduceService
 from penstock.broker.producer_ids import ProducerIdManager
+from penstock.broker.queues.consumed_cleanup import ConsumedCleanup
+from penstock.broker.queues.dead_letters import DeadLetterMover, TransactionalAppender
+from penstock.broker.queues.group_settings import GroupQueueSettings
+from penstock.broker.queues.member_releases import ShareMemberReleases
+from penstock.broker.queues.peers import QueuePeers, QueuePorts
+from penstock.broker.queues.queue_admin import QueueAdmin
+from penstock.broker.queues.queue_view import QueueView
+from penstock.broker.queues.record_reader import RecordReader
+from penstock.broker.queues.redrive import Redriver
+from penstock.broker.queues.transactional_commits import TransactionalQueueCommits
 from penstock.broker.read_replicas import ReadReplicaSelector
 from penstock.broker.replication import ReplicationService
 from penstock.broker.telemetry import TelemetryMetrics, TelemetryService
 from penstock.broker.topics import TopicService
 from penstock.broker.transactions.batch_commit import BatchCommitService
+from penstock.broker.transactions.coordinator_commands import TransactionalCommands
 from penstock.broker.transactions.late_transactions import LateTransactionMetrics, LateTransactions
 from penstock.broker.transactions.marker_sender import LeaderMarkerSender
 from penstock.broker.transactions.markers import MarkerWriter
@@ -80,8 +98,13 @@ class NodeServices:
         self.telemetry_metrics = TelemetryMetrics()
         self.transaction_metrics = TransactionMetrics()
         self.late_transaction_metrics = LateTransactionMetrics()
+        self.queue_metrics = QueueMetrics()
+        self.delay_metrics = DelayMetrics()
         self._groups: GroupService | None = None
         self._transactions: TransactionService | None = None
+        self._queues: QueueService | None = None
+        self._queue_view: QueueView | None = None
+        self._delays: DelayService | None = None
         self.journal = _open_journal(runtime, storage, options.journal)
         self.commit = GroupCommit(runtime.sync, runtime.clock.now, runtime.timers.when_idle, self.journal)
         store = QuorumStore(storage.disk, storage.side_disk, self.commit, self.journal)
@@ -91,6 +114,8 @@ class NodeServices:
         self.membership = self.member.membership
         self._transaction_peers = TransactionPeers(self.member.rpc, options.node_id)
         self.batch_commit = BatchCommitService(self.member.rpc, options.node_id)
+        self._queue_peers = QueuePeers(self.member.rpc, options.node_id)
+        self._delay_peers = DelayPeers(self.member.rpc, options.node_id)
         self.partitions = self._build_partitions()
         self.replication = ReplicationService(
             runtime, self.member.peers, self.partitions, self.controller.submit, options.node_id
@@ -187,8 +212,15 @@ class NodeServices:
         topics = TopicService(runtime, controller, self.partitions, options.static)
         verification = TransactionVerification(runtime.timers, self._transaction_peers)
         groups = self._take_groups(topics)
-        markers = MarkerWriter(self.partitions, runtime, verification, groups)
+        queues = self._take_queues(topics)
+        delays = self._take_delays(topics)
+        markers = MarkerWriter(self.partitions, runtime, verification, groups, queues, delays)
         producer_ids = ProducerIdManager(controller, options.node_id, epoch)
+        transactions = self._take_transactions(topics, producer_ids, markers)
+        produce_service = ProduceService(
+            self.partitions, runtime.clock, self.produce_metrics, runtime.spawn, verification
+        )
+        queue_view = self._take_queue_view(topics, queues, transactions, produce_service, verification)
         return Backend(
             node=NodeInfo(
                 options.node_id,
@@ -203,12 +235,14 @@ class NodeServices:
             topics=topics,
             groups=groups,
             configs=ConfigService(runtime, controller, options.node_id, options.static),
-            transactions=self._take_transactions(topics, producer_ids, markers),
+            transactions=transactions,
+            queues=queue_view,
+            queue_admin=self._take_queue_admin(queues, queue_view),
+            redriver=self._take_redriver(),
+            delays=self._take_delay_view(delays, verification),
             batch_commit=self.batch_commit,
             producer_ids=producer_ids,
-            produce_service=ProduceService(
-                self.partitions, runtime.clock, self.produce_metrics, runtime.spawn, verification
-            ),
+            produce_service=produce_service,
             transactional_offsets=TransactionalOffsetCommits(groups, verification),
             markers=markers,
             fetch_service=FetchService(runtime, self.member.lease),
@@ -220,17 +254,19 @@ class NodeServices:
 
     def _take_groups(self, topics: TopicService) -> GroupService:
         options, controller = self._options, self.controller
+        releases = ShareMemberReleases(self._runtime, self._queue_peers)
         self._groups = groups = GroupService(
             options.node_id,
             self._runtime,
             self.partitions,
             topics,
-            options_of_node(controller.image, options.node_id, options.static),
+            replace(options_of_node(controller.image, options.node_id, options.static), releases=releases),
             self.group_metrics,
         )
-        groups.on_metadata(controller.image)
-        # After the partitions, which open the logs that coordinators read.
-        controller.subscribe(groups.on_metadata)
+        for follower in (releases.on_metadata, groups.on_metadata):
+            follower(controller.image)
+            # After the partitions, which open the logs that coordinators read.
+            controller.subscribe(follower)
         self.partitions.on_roles_change(groups.roles_changed)
         return groups
 
@@ -260,6 +296,95 @@ class NodeServices:
         self.partitions.on_roles_change(transactions.roles_changed)
         return transactions
 
+    def _take_queues(self, topics: TopicService) -> QueueService:
+        controller = self.controller
+        self._queues = queues = QueueService(
+            self._options.node_id,
+            self._runtime,
+            self.partitions,
+            topics,
+            QueueServicePorts(self._queue_peers, self.queue_metrics),
+            self._options.queues,
+        )
+        for follower in (self._queue_peers.on_metadata, queues.on_metadata):
+            follower(controller.image)
+            controller.subscribe(follower)
+        self.partitions.on_roles_change(queues.roles_changed)
+        return queues
+
+    def _take_queue_view(
+        self,
+        topics: TopicService,
+        queues: QueueService,
+        transactions: TransactionService,
+        produce_service: ProduceService,
+        verification: TransactionVerification,
+    ) -> QueueView:
+        runtime, peers, controller = self._runtime, self._queue_peers, self.controller
+        reader = RecordReader(runtime)
+        mover = DeadLetterMover(runtime, peers, reader, topics, self.partitions.options, self.queue_metrics)
+        settings = GroupQueueSettings(self._options.node_id, self._options.static)
+        self._queue_view = view = QueueView(runtime, self.partitions, peers, reader, mover, settings)
+        for follower in (settings.on_metadata, mover.on_metadata, view.on_metadata):
+            follower(controller.image)
+            controller.subscribe(follower)
+        peers.serve(
+            QueuePorts(
+                queues,
+                TransactionalQueueCommits(queues, verification),
+                view,
+                transactions,
+                TransactionalAppender(self.partitions, produce_service, runtime.clock),
+            )
+        )
+        return view
+
+    def _take_queue_admin(self, queues: QueueService, view: QueueView) -> QueueAdmin:
+        reader = RecordReader(self._runtime)
+        admin = QueueAdmin(self.member.rpc, self._options.node_id, self._queue_peers, queues, view, reader)
+        admin.on_metadata(self.controller.image)
+        self.controller.subscribe(admin.on_metadata)
+        deletion = OffsetLookup(self._runtime, self.member.lease)
+        cleanup = ConsumedCleanup(self._runtime, self._options.node_id, self.partitions, admin, deletion)
+        cleanup.on_metadata(self.controller.image)
+        self.controller.subscribe(cleanup.on_metadata)
+        return admin
+
+    def _take_redriver(self) -> Redriver:
+        redriver = Redriver(self._options.node_id, self._runtime, self._queue_peers, self.partitions.options)
+        redriver.on_metadata(self.controller.image)
+        self.controller.subscribe(redriver.on_metadata)
+        return redriver
+
+    def _take_delays(self, topics: TopicService) -> DelayService:
+        controller = self.controller
+        self._delays = delays = DelayService(
+            self._options.node_id, self._runtime, self.partitions, topics, self.delay_metrics
+        )
+        delays.on_metadata(controller.image)
+        controller.subscribe(delays.on_metadata)
+        self.partitions.on_roles_change(delays.roles_changed)
+        return delays
+
+    def _take_delay_view(self, delays: DelayService, verification: TransactionVerification) -> DelayView:
+        """After the queues, whose peers append in transactions."""
+        runtime, controller, options_of = self._runtime, self.controller, self.partitions.options
+        publisher = DelayPublisher(
+            runtime,
+            delays,
+            self._queue_peers,
+            TransactionalCommands(verification),
+            options_of,
+            self.delay_metrics,
+        )
+        view = DelayView(runtime, delays, self._delay_peers, options_of)
+        for follower in (publisher.on_metadata, view.on_metadata):
+            follower(controller.image)
+            controller.subscribe(follower)
+        delays.serve(publisher)
+        self._delay_peers.serve(delays)
+        return view
+
     def begin_controlled_shutdown(self, done: Callback) -> None:
         """Hand leaderships over to other nodes, while clients are still served. Takes bounded time."""
         self.member.begin_controlled_shutdown(done)
@@ -270,6 +395,12 @@ class NodeServices:
             self._groups.stop()
         if self._transactions is not None:
             self._transactions.stop()
+        if self._queue_view is not None:
+            self._queue_view.stop()
+        if self._queues is not None:
+            self._queues.stop()
+        if self._delays is not None:
+            self._delays.stop()
 
     def prepare_close(self, done: Callback) -> None:
         """Bring the logs to a state from which they can be closed at once; takes a while with many."""

@@ -387,11 +387,29 @@ class Acceptor:
         host, port = self._socket.getsockname()[:2]
         self.address = Address(host, port)
         self._open = True
+        self._paused = False
         self._loop.add_reader(self._socket, self._acceptable)
 
     @property
     def connections(self) -> int:
         return len(self._pipes)
+
+    @property
+    def descriptor(self) -> int:
+        """The listening socket, for a process that is to accept from it."""
+        return self._socket.fileno()
+
+    def pause(self) -> None:
+        """Leave new connections in the kernel's queue, or to another process that has the socket."""
+        if self._open and not self._paused:
+            self._paused = True
+            self._loop.remove_reader(self._socket)
+
+    def resume(self) -> None:
+        """Accept again."""
+        if self._open and self._paused:
+            self._paused = False
+            self._loop.add_reader(self._socket, self._acceptable)
 
     def pipes(self) -> list[SocketTcpConnection]:
         """The open connections, for a sweep."""
@@ -433,7 +451,7 @@ class Acceptor:
         self._loop.call_later(self._options.retry_seconds, self._wake)
 
     def _wake(self) -> None:
-        if self._open:
+        if self._open and not self._paused:
             self._loop.add_reader(self._socket, self._acceptable)
 
     def stop_accepting(self) -> None:

@@ -46,12 +46,14 @@ NO_RESOURCES: Mapping[str, Resource] = {}
 PUT = b"PUT "
 
 
-def respond(head: bytes, pages: Mapping[str, Page]) -> bytes:
-    """The whole response to a request whose head is complete."""
+def respond(head: bytes, pages: Mapping[str, Page], other: Page | None = None) -> bytes:
+    """The whole response to a request whose head is complete; `other` is for what is no page."""
     words = head.split(b"\r\n", 1)[0].split(b" ")
     if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
         return response(HttpResponse(400, b"this is not HTTP\n"))
     method, target = words[0], words[1].split(b"?", 1)[0].decode("latin-1")
+    if other is not None and (method not in (b"GET", b"HEAD") or target not in pages):
+        return response(other(), with_body=method != b"HEAD")
     if method not in (b"GET", b"HEAD"):
         return response(HttpResponse(405, b"only GET and HEAD are supported\n"))
     page = pages.get(target)
@@ -90,11 +92,13 @@ class HttpServer:
         pages: Mapping[str, Page],
         limits: HttpLimits | None = None,
         resources: Mapping[str, Resource] = NO_RESOURCES,
+        other: Page | None = None,
     ) -> None:
-        """`resources` by the prefix of their paths."""
+        """`resources` by the prefix of their paths; `other` is served for everything else."""
         self._runtime = runtime
         self._pages = pages
         self._resources = resources
+        self._other = other
         self.limits = limits or HttpLimits()
         self._acceptor: Acceptor | None = None
 
@@ -109,7 +113,7 @@ class HttpServer:
         return HttpConnection(pipe, self, self._runtime.timers.at(deadline, pipe.close))
 
     def respond(self, head: bytes) -> bytes:
-        return respond(head, self._pages)
+        return respond(head, self._pages, self._other)
 
     def resource_of(self, head: bytes) -> tuple[Resource, str] | None:
         """The resource that a PUT is for, and the rest of its path."""
@@ -119,6 +123,27 @@ class HttpServer:
             if target.startswith(prefix):
                 return resource, target[len(prefix) :]
         return None
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        assert self._acceptor is not None
+        return self._acceptor.address
+
+    @property
+    def descriptor(self) -> int:
+        """The listening socket."""
+        assert self._acceptor is not None
+        return self._acceptor.descriptor
+
+    def pause(self) -> None:
+        """Accept no more: another process serves what comes."""
+        if self._acceptor is not None:
+            self._acceptor.pause()
+
+    def resume(self) -> None:
+        if self._acceptor is not None:
+            self._acceptor.resume()
 
     def close(self) -> None:
         if self._acceptor is not None:

@@ -1,0 +1,34 @@
+"""What a gateway is told by its node, as JSON on its command line."""
+
+import msgspec
+
+from penstock.server.grpc.options import GrpcOptions
+
+
+class RestOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits and defaults of the HTTP server."""
+
+    default_topic: str = ""
+    body_bytes_max: int = 10 << 20
+    head_bytes_max: int = 32 << 10
+    connections_max: int = 5_000
+    requests_max: int = 2_000
+    body_timeout_ms: int = 30_000
+    response_timeout_ms: int = 30_000
+
+
+class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Addresses are (host, port); `http_descriptor` is a listening socket that the process inherits."""
+
+    node_id: int = 0
+    http_descriptor: int = -1
+    # Closed by the kernel when the node ends.
+    node_descriptor: int = -1
+    bootstrap: tuple[str, int] = ("127.0.0.1", 9092)
+    # Where the node itself serves health, readiness and metrics.
+    pages: tuple[str, int] = ("127.0.0.1", 0)
+    grpc: tuple[str, int] | None = None
+    rest: RestOptions = RestOptions()
+    grpc_limits: GrpcOptions = GrpcOptions()
+    log_level: str = "info"
+    log_format: str = "auto"

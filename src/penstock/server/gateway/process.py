@@ -1,0 +1,96 @@
+"""The main program of a gateway.
+
+It ends with its node in two ways: the kernel sends SIGTERM when the node's thread that started it ends,
+and the socket that both hold ends as well.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import uvloop
+
+from penstock.observability import DescriptorSink, EventLogOptions, LogFormat, LogLevel, log
+from penstock.runtime.loop import MachineClock
+from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.gateway.options import GatewayOptions
+
+if TYPE_CHECKING:
+    from penstock.server.grpc.server import GrpcServer
+
+# What the node is told once requests are served at every address.
+SERVING = b"serving\n"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve until the node asks for the end, or ends itself."""
+    options = msgspec.json.decode(arguments[0], type=GatewayOptions)
+    log.configure(
+        EventLogOptions(
+            LogLevel[options.log_level.upper()], LogFormat(options.log_format), {"node": options.node_id}
+        ),
+        DescriptorSink(sys.stderr.fileno()),
+        MachineClock().wall,
+    )
+    # Ctrl-C on a terminal reaches the whole process group; the node decides what to do about it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(options))
+    return 0
+
+
+async def serve(options: GatewayOptions) -> None:
+    """Open the servers, and close them when asked to."""
+    # Here, and not above: the node imports this package for its options, and needs none of this.
+    from penstock.server.http.app import rest_app
+    from penstock.server.http.rest_server import RestServer
+
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    node = socket.socket(fileno=options.node_descriptor)
+    node.setblocking(False)
+    loop.add_reader(node, _node_ended, node)
+    backend = GatewayBackend(options)
+    http = RestServer(rest_app(backend), options.rest)
+    await http.open(socket.socket(fileno=options.http_descriptor))
+    grpc = await _grpc_server(backend)
+    node.send(SERVING)
+    await stop.wait()
+    backend.stopping.set()
+    async with asyncio.TaskGroup() as closing:
+        closing.create_task(http.close())
+        if grpc is not None:
+            closing.create_task(grpc.close())
+    await backend.close()
+
+
+async def _grpc_server(backend: GatewayBackend) -> "GrpcServer | None":
+    """The gRPC server if there is to be one; REST is served without it as well."""
+    if backend.options.grpc is None:
+        return None
+    try:
+        from penstock.server.grpc.server import GrpcServer
+    except ModuleNotFoundError as missing:
+        if missing.name is None or not missing.name.startswith("penstock.v1"):
+            raise
+        log.error("grpc.not_built", module=missing.name, command="python setup.py protos")
+        return None
+    server = GrpcServer(backend, backend.options.grpc_limits)
+    try:
+        await server.open(backend.options.grpc)
+    except OSError as error:
+        log.error("grpc.not_listening", reason=str(error))
+        return None
+    return server
+
+
+def _node_ended(node: socket.socket) -> None:
+    """The node never says anything: its end of the socket was closed."""
+    if not node.recv(1):
+        os._exit(1)

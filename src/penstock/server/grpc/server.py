@@ -1,0 +1,115 @@
+"""The gRPC port: the service, reflection and health on one grpc.aio server."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import grpc
+from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from penstock.client.connection import BrokerAddress
+from penstock.observability import log
+from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.grpc.options import GrpcOptions
+from penstock.server.grpc.service import PenstockService
+from penstock.server.grpc.statuses import decoder
+from penstock.v1 import penstock_pb2
+
+DESCRIPTOR = penstock_pb2.DESCRIPTOR.services_by_name["Penstock"]
+SERVICE = DESCRIPTOR.full_name
+READINESS_SECONDS = 1.0
+KEEPALIVE_MS = 60_000
+KEEPALIVE_TIMEOUT_MS = 20_000
+HTTP_OK = 200
+
+
+class GrpcServer:
+    """Serves `penstock.v1.Penstock` at one address."""
+
+    def __init__(self, backend: GatewayBackend, options: GrpcOptions) -> None:
+        self._backend = backend
+        self._options = options
+        self._server: Any = None
+        self._health = health.aio.HealthServicer()
+        self._watch: asyncio.Task[None] | None = None
+        self._tasks = asyncio.TaskGroup()
+
+    async def open(self, address: BrokerAddress) -> int:
+        """Accept calls from now on; returns the port. Raises OSError if the address cannot be had."""
+        options = self._options
+        self._server = grpc.aio.server(
+            maximum_concurrent_rpcs=options.calls_max,
+            options=[
+                ("grpc.max_receive_message_length", options.message_bytes_max),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.max_concurrent_streams", options.connection_calls_max),
+                # Two servers on one port would share its connections.
+                ("grpc.so_reuseport", 0),
+                # A client that is gone without a word is noticed, and its leases are released.
+                ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+                ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ],
+        )
+        self._server.add_generic_rpc_handlers((_handlers(PenstockService(self._backend, options)),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection(
+            (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
+        )
+        host, port = address
+        try:
+            port = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        except RuntimeError as error:
+            raise OSError(f"gRPC cannot listen at {host}:{port}") from error
+        await self._follow_readiness()
+        await self._server.start()
+        await self._tasks.__aenter__()
+        self._watch = self._tasks.create_task(self._watch_readiness())
+        log.info("grpc.listening", host=host, port=port)
+        return int(port)
+
+    async def close(self) -> None:
+        """Accept nothing more, let calls end that are under way, and close every connection."""
+        if self._watch is None:
+            return
+        self._watch.cancel()
+        await self._tasks.__aexit__(None, None, None)
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(self._options.close_seconds)
+
+    async def _watch_readiness(self) -> None:
+        with suppress(asyncio.CancelledError):
+            while True:
+                await asyncio.sleep(READINESS_SECONDS)
+                await self._follow_readiness()
+
+    async def _follow_readiness(self) -> None:
+        try:
+            is_ready = (await self._backend.pages.get("/ready")).status == HTTP_OK
+        except OSError:
+            is_ready = False
+        statuses = health_pb2.HealthCheckResponse
+        status = statuses.SERVING if is_ready else statuses.NOT_SERVING
+        for name in ("", SERVICE):
+            await self._health.set(name, status)
+
+
+def _handlers(service: PenstockService) -> Any:
+    """The calls of the .proto. The generated registration would leave malformed requests to gRPC."""
+    kinds = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }
+    return grpc.method_handlers_generic_handler(
+        SERVICE,
+        {
+            method.name: kinds[method.client_streaming, method.server_streaming](
+                getattr(service, method.name),
+                request_deserializer=decoder(GetMessageClass(method.input_type)),
+                response_serializer=GetMessageClass(method.output_type).SerializeToString,
+            )
+            for method in DESCRIPTOR.methods
+        },
+    )

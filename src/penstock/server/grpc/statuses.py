@@ -1,0 +1,69 @@
+"""Errors as statuses: one status with a sentence for every call that fails."""
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from penstock.client.cluster import ClusterError
+from penstock.core.protocol import ErrorCode
+from penstock.observability import log
+from penstock.server.gateway.errors import status_of
+
+Method = Callable[[Any, Any, Any], Awaitable[Any]]
+
+
+class Malformed(NamedTuple):
+    """Stands for a request that is no message of its type."""
+
+    detail: str
+
+
+def invalid(detail: str) -> ClusterError:
+    """A request that cannot be carried out as it is."""
+    return ClusterError(ErrorCode.INVALID_REQUEST, detail)
+
+
+def grpc_status(error: ClusterError) -> Any:
+    """The `grpc.StatusCode` of an error."""
+    return grpc.StatusCode[status_of(error.code).grpc]
+
+
+def decoder(message: Any) -> Callable[[bytes], Any]:
+    """How requests of this type are read. What raises here gets a status of gRPC's own, and a traceback."""
+
+    def decode(octets: bytes) -> Any:
+        try:
+            return message.FromString(octets)
+        except DecodeError as error:
+            return Malformed(str(error))
+
+    return decode
+
+
+def checked(request: Any) -> Any:
+    """A request as it is, unless it is malformed."""
+    if isinstance(request, Malformed):
+        raise invalid(request.detail)
+    return request
+
+
+def with_status(method: Method) -> Method:
+    """A call whose errors end it with their status."""
+
+    @functools.wraps(method)
+    async def call(service: Any, request: Any, context: Any) -> Any:
+        try:
+            return await method(service, checked(request), context)
+        except ClusterError as error:
+            await context.abort(grpc_status(error), f"{error.code.name}: {error.detail}")
+        except (grpc.aio.AbortError, grpc.aio.UsageError):
+            raise
+        except Exception as error:
+            # The last line of defence: a bug ends the call, and the others go on.
+            log.error("grpc.call_failed", call=method.__name__, error=repr(error))
+            await context.abort(grpc.StatusCode.INTERNAL, "the call failed; the server's log says why")
+
+    return call

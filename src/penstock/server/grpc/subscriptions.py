@@ -1,0 +1,212 @@
+"""Subscribe: messages to a client for as long as it reads.
+
+In queue mode a message is *in flight* from when it is leased until the client settles it, through this
+server, or its lease ends. The stream takes no more than the client allows to be in flight. What is still in
+flight when the stream ends goes back to the queue.
+
+In log mode each partition is read ahead by one read, and its records wait until the client reads.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from penstock.client.cluster import ClusterError
+from penstock.core.protocol.messages.queue_settle import RELEASE
+from penstock.observability import log
+from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.grpc.message_proto import Place, fill_leased, fill_logged
+from penstock.v1 import penstock_pb2 as proto
+
+# How long a receive waits at the broker.
+WAIT_MS: Final = 5_000
+# How long a stream that ends waits for the response to its receive: what is leased has to go back. A receive
+# that waits for records is over when its connection ends.
+RESPONSE_SECONDS: Final = 0.2
+RELEASE_SECONDS: Final = 10.0
+RECEIPTS_MAX: Final = 1_000
+# Reads of all partitions that are ahead of the client.
+READS_AHEAD: Final = 2
+READ_BYTES_MIN: Final = 64 << 10
+
+
+class InFlight:
+    """Messages that a client has and did not settle, by receipt, and when their leases end."""
+
+    def __init__(self, messages_max: int, owners: "dict[str, InFlight]") -> None:
+        self._messages_max = messages_max
+        self._owners = owners
+        self._lease_seconds = 0.0
+        self._ends: dict[str, float] = {}
+        self._room = asyncio.Event()
+
+    def add(self, receipts: Sequence[str], received_at: float, lease_seconds: float) -> None:
+        """Messages that were leased at `received_at` or later."""
+        self._lease_seconds = lease_seconds
+        for receipt in receipts:
+            self._ends[receipt] = received_at + lease_seconds
+            self._owners[receipt] = self
+
+    def settle(self, receipt: str) -> None:
+        """The client has no more to do with a message."""
+        if self._ends.pop(receipt, None) is not None:
+            del self._owners[receipt]
+            self._room.set()
+
+    def renew(self, receipt: str, now: float, lease_seconds: float | None) -> None:
+        """The lease of a message begins anew."""
+        if self._ends.pop(receipt, None) is not None:
+            self._ends[receipt] = now + (self._lease_seconds if lease_seconds is None else lease_seconds)
+
+    def take_all(self) -> list[str]:
+        """What is in flight, and nothing is from now on."""
+        receipts = list(self._ends)
+        for receipt in receipts:
+            self.settle(receipt)
+        return receipts
+
+    async def room(self) -> int:
+        """Wait until there is room for a message; returns for how many."""
+        now = asyncio.get_running_loop().time
+        while len(self._ends) >= self._messages_max:
+            self._room.clear()
+            self._forget_ended(now())
+            if len(self._ends) < self._messages_max:
+                break
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(min(self._ends.values())):
+                    await self._room.wait()
+        return self._messages_max - len(self._ends)
+
+    def _forget_ended(self, now: float) -> None:
+        for receipt in [receipt for receipt, end in self._ends.items() if end <= now]:
+            self.settle(receipt)
+
+
+class Subscriptions:
+    """The streams of one server."""
+
+    def __init__(self, backend: GatewayBackend, delivery_bytes_max: int) -> None:
+        self._backend = backend
+        self._bytes_max = delivery_bytes_max
+        self._owners: dict[str, InFlight] = {}
+
+    def settled(self, receipts: Sequence[str]) -> None:
+        """Make room in the streams that delivered these."""
+        for receipt in receipts:
+            if (stream := self._owners.get(receipt)) is not None:
+                stream.settle(receipt)
+
+    def renewed(self, receipts: Sequence[str], lease_seconds: float | None) -> None:
+        """Keep these in flight for longer."""
+        now = asyncio.get_running_loop().time()
+        for receipt in receipts:
+            if (stream := self._owners.get(receipt)) is not None:
+                stream.renew(receipt, now, lease_seconds)
+
+    async def deliver_queue(self, request: Any, consumer: str, in_flight_max: int, context: Any) -> None:
+        """Queue mode, until it is cancelled."""
+        in_flight = InFlight(in_flight_max, self._owners)
+        loop = asyncio.get_running_loop()
+        lease_ms = request.lease_ms if request.HasField("lease_ms") else -1
+        batch_max = max(1, request.batch_max)
+        receiving: asyncio.Task[Any] | None = None
+        try:
+            while True:
+                room = await in_flight.room()
+                received_at = loop.time()
+                receiving = loop.create_task(
+                    self._backend.queues.receive(
+                        request.group,
+                        consumer,
+                        request.topics,
+                        records_max=min(room, batch_max if batch_max > 1 else room),
+                        bytes_max=self._bytes_max,
+                        wait_ms=WAIT_MS,
+                        lease_ms=lease_ms,
+                    )
+                )
+                received = await asyncio.shield(receiving)
+                receiving = None
+                receipts = [record.receipt for record in received.records]
+                in_flight.add(receipts, received_at, received.lease_ms / 1_000)
+                elements = proto.Message()
+                fill_leased(elements.messages, received.records)
+                await _write(context, elements, batch_max)
+        finally:
+            await self._release(request.group, in_flight.take_all(), receiving)
+
+    async def _release(self, group: str, receipts: list[str], receiving: "asyncio.Task[Any] | None") -> None:
+        """Give back what a stream has that ends, and what it is just about to get."""
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                if receiving is not None:
+                    receipts += await _last_received(receiving)
+                for start in range(0, len(receipts), RECEIPTS_MAX):
+                    some = receipts[start : start + RECEIPTS_MAX]
+                    await self._backend.queues.settle(group, RELEASE, some, delay_ms=0)
+        except (ClusterError, TimeoutError) as error:
+            # Their leases end by themselves.
+            log.info("grpc.release_failed", group=group, messages=len(receipts), error=str(error))
+
+    async def deliver_log(
+        self, starts: Mapping[Place, int], records_max: int, batch_max: int, context: Any
+    ) -> None:
+        """Log mode without a group: these partitions from these offsets on, until it is cancelled."""
+        reads: asyncio.Queue[Any] = asyncio.Queue(READS_AHEAD)
+        # Every partition may have one read that waits for the client.
+        bytes_max = max(READ_BYTES_MIN, self._bytes_max // len(starts))
+
+        async def follow(place: Place, offset: int) -> None:
+            try:
+                while True:
+                    read = await self._backend.reader.read(
+                        *place,
+                        offset,
+                        count=records_max,
+                        bytes_max=bytes_max,
+                        wait_ms=WAIT_MS,
+                    )
+                    offset = read.next_offset
+                    if read.records:
+                        elements = proto.Message()
+                        fill_logged(elements.messages, place, read.records)
+                        await reads.put(elements)
+            except ClusterError as error:
+                await reads.put(error)
+
+        async with asyncio.TaskGroup() as tasks:
+            followers = [tasks.create_task(follow(*start)) for start in starts.items()]
+            while True:
+                elements = await reads.get()
+                if isinstance(elements, ClusterError):
+                    for task in followers:
+                        task.cancel()
+                    break
+                await _write(context, elements, batch_max)
+        raise elements
+
+
+async def _last_received(receiving: "asyncio.Task[Any]") -> list[str]:
+    """The receipts of a receive that is under way when its stream ends."""
+    await asyncio.wait((receiving,), timeout=RESPONSE_SECONDS)
+    if receiving.done():
+        return [record.receipt for record in receiving.result().records]
+    receiving.cancel()
+    await asyncio.wait((receiving,))
+    return []
+
+
+async def _write(context: Any, elements: Any, batch_max: int) -> None:
+    """Send the messages of `elements` one by one, or as many at a time as the client wants."""
+    messages = elements.messages
+    if batch_max <= 1:
+        for message in messages:
+            await context.write(message)
+    elif len(messages) <= batch_max:
+        if messages:
+            await context.write(elements)
+    else:
+        for start in range(0, len(messages), batch_max):
+            await context.write(proto.Message(messages=messages[start : start + batch_max]))

@@ -1,0 +1,346 @@
+"""Publishing: one message, a batch, or a stream of lines."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from penstock.client.cluster import ClusterError, DelayedPublish
+from penstock.client.cluster.publisher import OutgoingRecord, RecordPosition
+from penstock.core.protocol import ErrorCode
+from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.http.body import ClientGone, body_chunks, read_body
+from penstock.server.http.message_json import (
+    ACKS,
+    Acks,
+    BatchResult,
+    MessageBody,
+    ProduceBody,
+    PublishAnswer,
+    PublishBody,
+    deliver_at_ms,
+    outgoing,
+)
+from penstock.server.http.operations import (
+    JSON,
+    OperationTable,
+    RestAnswer,
+    RestRequest,
+    RestStruct,
+    decode_body,
+    parse_query,
+)
+from penstock.server.http.problem import Problem, failed, invalid, invalid_json
+
+OPERATIONS = OperationTable("publish", "Publishing messages")
+NDJSON = "application/x-ndjson"
+STREAM_TYPES = (NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonlines")
+BATCH_MAX = 10_000
+# A stream is published in groups, a few of them at a time.
+GROUP_MESSAGES_MAX = 500
+GROUPS_UNDER_WAY_MAX = 4
+ERRORS_SHOWN_MAX = 100
+_LINE = msgspec.json.Decoder(MessageBody)
+_PUBLISH = msgspec.json.Decoder(PublishBody)
+JSON_HEADER = (b"content-type", JSON.encode())
+
+
+class PublishQuery(RestStruct, frozen=True):
+    """`acks` may stand in the URL or in the body; the body's counts."""
+
+    acks: Acks | None = None
+
+
+class BatchQuery(PublishQuery, frozen=True):
+    """`results` is for a stream: a line for each message, or one in all."""
+
+    results: Literal["all", "summary"] = "all"
+
+
+class BatchBody(RestStruct, frozen=True):
+    """Messages that are published together, though not as a transaction."""
+
+    messages: Annotated[tuple[MessageBody, ...], Meta(min_length=1, max_length=BATCH_MAX)]
+    acks: Acks | None = None
+
+
+class BatchAnswer(RestAnswer, frozen=True):
+    """For each message where it was stored, or why not, in their order."""
+
+    results: list[BatchResult]
+
+
+class DelayedMessage(msgspec.Struct, frozen=True):
+    """A message that will be published later."""
+
+    delay_id: str
+    deliver_at: int
+
+
+Outcome = RecordPosition | DelayedMessage | ClusterError | Problem
+# A record, and when it is to be published; None is now.
+DueRecord = tuple[OutgoingRecord, int | None]
+
+
+@OPERATIONS.add(
+    "POST", "/v1/topics/{topic}/publish", "Publish a message",
+    query=PublishQuery, body=PublishBody, answer=PublishAnswer, is_asgi=True,
+)  # fmt: skip
+async def publish(backend: GatewayBackend, scope: Scope, receive: Receive, send: Send) -> None:
+    """Without the objects that other operations are given: this one is called thousands of times a second."""
+    limits = backend.limits
+    content = await read_body(receive, limits.body_bytes_max, limits.body_timeout_ms / 1_000)
+    try:
+        body = _PUBLISH.decode(content)
+    except (msgspec.DecodeError, RecursionError):
+        body = decode_body(content, PublishBody)
+    query = scope["query_string"]
+    acks = body.acks or (parse_query(PublishQuery, query).acks if query else None) or "all"
+    status, answer = await _publish_one(backend, scope["path_params"]["topic"], body, ACKS[acks])
+    headers = [(b"content-length", b"%d" % len(answer)), JSON_HEADER]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer})
+
+
+@OPERATIONS.add(
+    "POST", "/produce", "Publish a message to the topic that the body names",
+    body=ProduceBody, answer=PublishAnswer,
+)  # fmt: skip
+async def produce(backend: GatewayBackend, request: RestRequest[None, ProduceBody]) -> Response:
+    topic = topic_or_default(backend, request.body.topic)
+    status, answer = await _publish_one(backend, topic, request.body, ACKS[request.body.acks or "all"])
+    return Response(answer, status, media_type=JSON)
+
+
+def topic_or_default(backend: GatewayBackend, topic: str | None) -> str:
+    """The topic that a request names, or the one that is set for those that name none."""
+    found = topic or backend.limits.default_topic
+    if not found:
+        raise invalid("topic", "a topic is needed: rest.default_topic is not set")
+    return found
+
+
+async def _publish_one(
+    backend: GatewayBackend, topic: str, message: MessageBody, acks: int
+) -> tuple[int, bytes]:
+    """The status and the body of the response."""
+    record, due = outgoing(message), deliver_at_ms(message)
+    outcome: Outcome
+    if due is None:
+        (outcome,) = await backend.publisher.publish(topic, (record,), acks=acks)
+    else:
+        (outcome,) = await _delay(backend, topic, [(record, due)])
+    if isinstance(outcome, ClusterError):
+        raise failed(outcome.code, outcome.detail, _field(outcome))
+    return (200 if due is None else 202), _outcome(topic, outcome)
+
+
+@OPERATIONS.add(
+    "POST", "/v1/topics/{topic}/batch", "Publish messages: an object, or one JSON object per line",
+    query=BatchQuery, body=BatchBody, answer=BatchAnswer, is_streamed=True, takes=(NDJSON,),
+)  # fmt: skip
+async def publish_batch(backend: GatewayBackend, request: RestRequest[BatchQuery, None]) -> Response:
+    topic = request.path["topic"]
+    content_type = request.headers.get(b"content-type", b"").decode("latin-1")
+    if content_type.partition(";")[0].strip().lower() in STREAM_TYPES:
+        return PublishStream(backend, topic, request)
+    seconds = backend.limits.body_timeout_ms / 1_000
+    body = decode_body(await read_body(request.receive, backend.limits.body_bytes_max, seconds), BatchBody)
+    records: list[DueRecord | Problem] = []
+    for index, message in enumerate(body.messages):
+        # All or none are accepted; whether each is stored is another question.
+        try:
+            records.append((outgoing(message), deliver_at_ms(message)))
+        except Problem as problem:
+            raise problem.within(f"messages[{index}].") from None
+    outcomes = await store(backend, topic, records, ACKS[body.acks or request.query.acks or "all"])
+    first = outcomes[0]
+    if isinstance(first, ClusterError) and all(
+        isinstance(one, ClusterError) and one.code == first.code for one in outcomes
+    ):
+        raise failed(first.code, first.detail, _field(first))
+    results = b",".join([_outcome(topic, outcome) for outcome in outcomes])
+    return Response(b'{"results":[' + results + b"]}", media_type=JSON)
+
+
+async def store(
+    backend: GatewayBackend, topic: str, records: Sequence[DueRecord | Problem], acks: int
+) -> list[Outcome]:
+    """Publish records now, or have them published later; what became of each, in their order."""
+    now: list[OutgoingRecord] = []
+    later: list[tuple[OutgoingRecord, int]] = []
+    for one in records:
+        if isinstance(one, Problem):
+            continue
+        record, due = one
+        if due is None:
+            now.append(record)
+        else:
+            later.append((record, due))
+    stored: list[RecordPosition | ClusterError] = []
+    if now:
+        stored = await backend.publisher.publish(topic, now, acks=acks)
+        if len(now) == len(records):
+            return stored  # type: ignore[return-value]  # of the same kinds
+    next_stored = iter(stored)
+    next_delayed = iter(await _delay(backend, topic, later) if later else [])
+    return [
+        one if isinstance(one, Problem) else next(next_stored) if one[1] is None else next(next_delayed)
+        for one in records
+    ]
+
+
+async def _delay(
+    backend: GatewayBackend, topic: str, records: Sequence[tuple[OutgoingRecord, int]]
+) -> list[DelayedMessage | ClusterError]:
+    asked = [
+        DelayedPublish(
+            topic=topic,
+            deliver_at_ms=due,
+            key=record.key,
+            value=record.value,
+            headers=record.headers,
+            partition=record.partition,
+        )
+        for record, due in records
+    ]
+    try:
+        delayed = await backend.queues.delay(asked)
+    except ClusterError as error:
+        return [error] * len(records)
+    return [
+        one if isinstance(one, ClusterError) else DelayedMessage(one, due)
+        for one, (_, due) in zip(delayed, records, strict=True)
+    ]
+
+
+def _stored(topic: str, position: RecordPosition) -> bytes:
+    """By hand: it is written for every message, and a topic that took one has a plain name."""
+    partition, offset, timestamp_ms = position
+    if offset < 0:
+        return b'{"partition":%d,"offset":null,"timestamp":%d}' % (partition, timestamp_ms)
+    return b'{"partition":%d,"offset":%d,"timestamp":%d,"id":"%s/%d/%d"}' % (
+        partition, offset, timestamp_ms, topic.encode(), partition, offset,
+    )  # fmt: skip
+
+
+def _outcome(topic: str, outcome: Outcome) -> bytes:
+    if isinstance(outcome, RecordPosition):
+        return _stored(topic, outcome)
+    if isinstance(outcome, DelayedMessage):
+        return msgspec.json.encode(outcome)
+    if isinstance(outcome, ClusterError):
+        outcome = failed(outcome.code, outcome.detail, _field(outcome))
+    return msgspec.json.encode(BatchResult(error=outcome.body))
+
+
+def _field(error: ClusterError) -> str | None:
+    if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+        return "topic"
+    return "partition" if "no partition" in error.detail else None
+
+
+class PublishStream(Response):
+    """Takes one JSON message per line and responds with one result per line, as both come.
+
+    A client that reads no results is not read from for long either: what is under way is bounded.
+    """
+
+    def __init__(self, backend: GatewayBackend, topic: str, request: RestRequest[BatchQuery, None]) -> None:
+        super().__init__(media_type=NDJSON)
+        del self.headers["content-length"]
+        self._backend = backend
+        self._topic = topic
+        self._acks = ACKS[request.query.acks or "all"]
+        self._is_summary = request.query.results == "summary"
+        self._has_begun = False
+        self._lines = self._published = 0
+        self._errors: list[tuple[int, Problem | ClusterError]] = []
+        self._failed = 0
+
+    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
+        under_way: deque[asyncio.Task[list[Outcome]]] = deque()
+        end: Problem | None = None
+        async with asyncio.TaskGroup() as tasks:
+            try:
+                async for group in self._groups(receive):
+                    if len(under_way) == GROUPS_UNDER_WAY_MAX:
+                        await self._respond(await under_way.popleft(), send)
+                    under_way.append(tasks.create_task(store(self._backend, self._topic, group, self._acks)))
+            except Problem as problem:
+                end = problem
+            except ClientGone:
+                # What has come is published all the same: a connection that is lost takes nothing back.
+                return
+            while under_way:
+                await self._respond(await under_way.popleft(), send)
+        if end is not None:
+            if not self._has_begun and not self._is_summary:
+                raise end
+            await self._respond([end], send)
+        await self._finish(send)
+
+    async def _groups(self, receive: Receive) -> AsyncIterator[list[DueRecord | Problem]]:
+        limits = self._backend.limits
+        rest = b""
+        async for chunk in body_chunks(receive, limits.body_timeout_ms / 1_000):
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) > limits.body_bytes_max:
+                raise Problem(413, "Body too large", f"a line may have {limits.body_bytes_max} bytes")
+            for start in range(0, len(lines), GROUP_MESSAGES_MAX):
+                if group := [
+                    _message(line) for line in lines[start : start + GROUP_MESSAGES_MAX] if line.strip()
+                ]:
+                    yield group
+        if rest.strip():
+            yield [_message(rest)]
+
+    async def _respond(self, outcomes: list[Outcome], send: Send) -> None:
+        for outcome in outcomes:
+            self._lines += 1
+            if isinstance(outcome, ClusterError | Problem):
+                self._failed += 1
+                if len(self._errors) < ERRORS_SHOWN_MAX:
+                    self._errors.append((self._lines, outcome))
+            else:
+                self._published += 1
+        if not self._is_summary:
+            await self._begin(send)
+            lines = b"".join([_outcome(self._topic, outcome) + b"\n" for outcome in outcomes])
+            await send({"type": "http.response.body", "body": lines, "more_body": True})
+
+    async def _begin(self, send: Send) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+
+    async def _finish(self, send: Send) -> None:
+        await self._begin(send)
+        last = b""
+        if self._is_summary:
+            errors = [
+                {"line": line, **msgspec.json.decode(_outcome(self._topic, error))}
+                for line, error in self._errors
+            ]
+            last = (
+                msgspec.json.encode({"published": self._published, "failed": self._failed, "errors": errors})
+                + b"\n"
+            )
+        await send({"type": "http.response.body", "body": last})
+
+
+def _message(line: bytes) -> DueRecord | Problem:
+    try:
+        message = _LINE.decode(line)
+        return outgoing(message), deliver_at_ms(message)
+    except Problem as problem:
+        return problem
+    except msgspec.DecodeError as error:
+        return invalid_json(error)
+    except RecursionError:
+        return invalid(None, "this JSON is nested too deeply")

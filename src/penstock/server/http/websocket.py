@@ -1,0 +1,718 @@
+"""WebSocket `/v1/ws`: enqueue, dequeue, acknowledge, and subscriptions with credits.
+
+    client                                          server
+      connect /v1/ws?consumer=ID  ───────────────►
+                                  ◄───────────────  {"op": "welcome", "consumer": ID, …}
+      {"op": "subscribe", "id": 1, "topic": "t", "group": "g", "credits": 100}
+                                  ◄───────────────  {"op": "subscribed", "id": 1, "subscription": 1}
+                                  ◄───────────────  {"op": "messages", "subscription": 1, "messages": […]}
+      {"op": "ack", "id": 2, "group": "g", "receipts": […]}
+      {"op": "credit", "subscription": 1, "credits": 50}
+
+A text frame is one JSON object. A binary frame is the same object as MessagePack, with keys, values and
+headers as bytes; what a binary frame asks for comes in binary frames. A frame with an `id` has one reply with
+that `id`; replies come when they are ready, which may be in another order. An error is a reply, too.
+
+With a group, messages are leased from queues; they have receipts. Without one they are read from the log, as
+the consumer: its position is the offset that the group `consumer.ID` has committed, and moves with `ack`,
+whose receipts are then the ids of messages (`topic/partition/offset`). A consumer that connects with its id
+goes on there, on any node. The server never sends more messages than it has credits for.
+
+Whoever closes the connection with code 1000 or 1001 gives back what it has not settled. After a connection
+that was lost, leases last as they would: who comes back can still acknowledge.
+
+Left out: subscriptions that survive a connection; whoever reconnects subscribes again.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import parse_qs
+
+import msgspec
+from msgspec import Meta
+from starlette.types import Receive, Scope, Send
+
+from penstock.client.cluster import LOG, ClusterError, Membership
+from penstock.client.cluster.publisher import OutgoingRecord, RecordPosition
+from penstock.client.cluster.queues import DelayedPublish
+from penstock.core.protocol.messages.queue_settle import ACKNOWLEDGE, REJECT, RELEASE, RENEW
+from penstock.core.queues.record_headers import PRIORITY, TTL_MS
+from penstock.observability import log
+from penstock.runtime.loop import MachineClock
+from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.gateway.members import GroupMember, Place
+from penstock.server.http.message_json import (
+    ACKS,
+    INT32_MAX,
+    TIME_MS_MAX,
+    Acks,
+    MessageBody,
+    deliver_at_ms,
+    outgoing,
+)
+from penstock.server.http.problem import Problem, failed, invalid, invalid_json
+from penstock.server.http.routes.groups import DELAY_MS_MAX, message_fields, read_assigned
+
+PATH = "/v1/ws"
+BATCH_MAX = 10_000
+RECEIPTS_MAX = 1_000
+DELIVERED_MAX = 500
+TOPICS_MAX = 100
+NAME_CHARS_MAX = 200
+CREDITS_MAX = 100_000
+WAIT_MS_MAX = 60_000
+# How long one question of a subscription waits at the broker.
+STEP_WAIT_MS = 5_000
+RETRY_SECONDS = 0.5
+# Requests for messages that a busy subscription has under way.
+WIDTH_MAX = 8
+# Leases that are given back at the end of a connection, at most.
+HELD_MAX = 20_000
+
+# Close codes beside those of RFC 6455.
+IDLE, TAKEN_OVER, TOO_MANY_OPERATIONS, TOO_MANY_CONNECTIONS, BAD_CONSUMER = 4408, 4409, 4429, 4503, 4400
+GOODBYE = (1000, 1001)
+
+
+class WebSocketLimits(NamedTuple):
+    """Of one gateway, and of one connection."""
+
+    connections_max: int = 2_000
+    operations_max: int = 64
+    subscriptions_max: int = 16
+    idle_seconds: float = 600.0
+
+
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
+Topics = Annotated[tuple[Name, ...], Meta(max_length=TOPICS_MAX)]
+OperationId = int | str | None
+
+
+class _Frame(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op"):
+    """One operation of a client."""
+
+    id: OperationId = None
+
+
+class BinaryMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message to publish in a binary frame."""
+
+    value: bytes | None = None
+    key: bytes | None = None
+    headers: dict[str, bytes | None] = msgspec.field(default_factory=dict)
+    partition: Annotated[int, Meta(ge=0, le=INT32_MAX)] | None = None
+    delay_ms: Annotated[int, Meta(ge=0, le=TIME_MS_MAX)] | None = None
+    deliver_at: Annotated[int, Meta(ge=0, le=TIME_MS_MAX)] | None = None
+    priority: Annotated[int, Meta(ge=0, le=9)] | None = None
+    ttl_ms: Annotated[int, Meta(ge=0, le=TIME_MS_MAX)] | None = None
+
+
+class TextEnqueue(_Frame, frozen=True, tag="enqueue"):
+    """Publish messages; `message` is for one."""
+
+    topic: Name
+    message: MessageBody | None = None
+    messages: Annotated[tuple[MessageBody, ...], Meta(max_length=BATCH_MAX)] = ()
+    acks: Acks = "all"
+
+
+class BinaryEnqueue(_Frame, frozen=True, tag="enqueue"):
+    """The same in a binary frame."""
+
+    topic: Name
+    message: BinaryMessage | None = None
+    messages: Annotated[tuple[BinaryMessage, ...], Meta(max_length=BATCH_MAX)] = ()
+    acks: Acks = "all"
+
+
+class _From(_Frame, frozen=True):
+    """Where messages come from: `topic` or `topics`; with a group from their queues."""
+
+    topic: Name | None = None
+    topics: Topics = ()
+    group: Name | None = None
+    lease_ms: Annotated[int, Meta(ge=1, le=DELAY_MS_MAX)] | None = None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        found = self.topics if self.topic is None else (self.topic, *self.topics)
+        if not found:
+            raise invalid("topic", "a `topic`, or `topics`, must be named")
+        return found
+
+
+class Dequeue(_From, frozen=True, tag="dequeue"):
+    """The next messages, once."""
+
+    max: Annotated[int, Meta(ge=1, le=DELIVERED_MAX)] = 1
+    wait_ms: Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)] = 0
+
+
+class Subscribe(_From, frozen=True, tag="subscribe"):
+    """Messages as they come, as many as there are credits for."""
+
+    credits: Annotated[int, Meta(ge=0, le=CREDITS_MAX)] = 0
+
+
+class Credit(_Frame, frozen=True, tag="credit"):
+    """So many messages more; there is no reply unless it is an error."""
+
+    subscription: int
+    credits: Annotated[int, Meta(ge=1, le=CREDITS_MAX)]
+
+
+class Unsubscribe(_Frame, frozen=True, tag="unsubscribe"):
+    """No more messages."""
+
+    subscription: int
+
+
+class Ack(_Frame, frozen=True, tag="ack"):
+    """Messages are done; without a group, everything up to them."""
+
+    receipts: Annotated[tuple[str, ...], Meta(min_length=1, max_length=RECEIPTS_MAX)]
+    group: Name | None = None
+
+
+class Nack(_Frame, frozen=True, tag="nack"):
+    """Messages failed."""
+
+    receipts: Annotated[tuple[str, ...], Meta(min_length=1, max_length=RECEIPTS_MAX)]
+    group: Name
+    delay_ms: Annotated[int, Meta(ge=0, le=DELAY_MS_MAX)] | None = None
+    reason: Annotated[str, Meta(max_length=250)] = ""
+    reject: bool = False
+
+
+class Renew(_Frame, frozen=True, tag="renew"):
+    """Messages take longer."""
+
+    receipts: Annotated[tuple[str, ...], Meta(min_length=1, max_length=RECEIPTS_MAX)]
+    group: Name
+    lease_ms: Annotated[int, Meta(ge=1, le=DELAY_MS_MAX)] | None = None
+
+
+class Ping(_Frame, frozen=True, tag="ping"):
+    """Whether anybody is there."""
+
+
+class _AnyFrame(msgspec.Struct, frozen=True):
+    """What an error replies to."""
+
+    id: OperationId = None
+
+
+_Common = Dequeue | Subscribe | Credit | Unsubscribe | Ack | Nack | Renew | Ping
+_TEXT = msgspec.json.Decoder(TextEnqueue | _Common)
+_BINARY = msgspec.msgpack.Decoder(BinaryEnqueue | _Common)
+_TEXT_ID = msgspec.json.Decoder(_AnyFrame)
+_BINARY_ID = msgspec.msgpack.Decoder(_AnyFrame)
+_json = msgspec.json.Encoder()
+_msgpack = msgspec.msgpack.Encoder()
+
+
+class WebSocketEndpoint:
+    """The ASGI application of `/v1/ws`."""
+
+    def __init__(self, backend: GatewayBackend, limits: WebSocketLimits | None = None) -> None:
+        self._backend = backend
+        self._limits = limits or WebSocketLimits()
+        self._sessions: dict[str, WebSocketSession] = {}
+        self._connections = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        message = await receive()
+        if message["type"] != "websocket.connect":
+            return
+        await send({"type": "websocket.accept"})
+        consumer, is_known = _consumer_of(scope["query_string"])
+        session = WebSocketSession(self._backend, self._limits, consumer, receive, send)
+        if not 0 < len(consumer) <= NAME_CHARS_MAX:
+            detail = f"a consumer's id has 1 to {NAME_CHARS_MAX} characters"
+            await session.refuse(BAD_CONSUMER, invalid("consumer", detail))
+            return
+        if self._connections >= self._limits.connections_max:
+            detail = f"there are {self._limits.connections_max} WebSocket connections already"
+            await session.refuse(TOO_MANY_CONNECTIONS, Problem(503, "Too many connections", detail))
+            return
+        before = self._sessions.get(consumer)
+        if before is not None:
+            before.end(TAKEN_OVER, Problem(409, "Taken over", "this consumer connected again"))
+        self._sessions[consumer] = session
+        self._connections += 1
+        try:
+            await session.run(is_known)
+        finally:
+            self._connections -= 1
+            if self._sessions.get(consumer) is session:
+                del self._sessions[consumer]
+
+
+def _consumer_of(query: bytes) -> tuple[str, bool]:
+    given = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("consumer")
+    return (given[0], True) if given else (f"ws-{secrets.token_hex(8)}", False)
+
+
+class _Subscription:
+    """Messages that a client waits for, and how many it takes."""
+
+    def __init__(self, number: int, asked: Subscribe, is_binary: bool) -> None:
+        self.number = number
+        self.asked = asked
+        self.is_binary = is_binary
+        self.credits = asked.credits
+        self.has_credits = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+        if self.credits:
+            self.has_credits.set()
+
+    def grant(self, messages: int) -> None:
+        self.credits = min(self.credits + messages, CREDITS_MAX)
+        self.has_credits.set()
+
+    def spend(self, messages: int) -> None:
+        self.credits -= messages
+        if self.credits <= 0:
+            self.has_credits.clear()
+
+
+class WebSocketSession:
+    """One connection."""
+
+    def __init__(
+        self,
+        backend: GatewayBackend,
+        limits: WebSocketLimits,
+        consumer: str,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        self._backend = backend
+        self._limits = limits
+        self._consumer = consumer
+        self._receive = receive
+        self._send = send
+        self._loop = asyncio.get_running_loop()
+        self._operations = 0
+        self._subscriptions: dict[int, _Subscription] = {}
+        self._last_number = 0
+        self._is_closed = False
+        # Receipts of leases that this connection has not settled, and their groups; the oldest first.
+        self._held: dict[str, str] = {}
+        # The consumer as a reader of the log: a group of its own, without members.
+        self._reader = GroupMember(Membership(f"consumer.{consumer}", "", LOG, -1, 0, (), {}))
+        self._committed: dict[Place, int] = {}
+        self._idle = self._loop.call_later(limits.idle_seconds, self._check_idle)
+        self._heard_at = self._loop.time()
+        self._tasks: asyncio.TaskGroup | None = None
+
+    async def run(self, is_known: bool) -> None:
+        """Serve until the connection ends."""
+        welcome = {
+            "op": "welcome",
+            "consumer": self._consumer,
+            "is_new": not is_known,
+            "limits": self._shown_limits,
+        }
+        code = 1006
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                await self._reply(welcome, False)
+                code = await self._read_frames(self._tasks)
+                self._is_closed = True
+                raise _Ended
+        except* _Ended:
+            pass
+        finally:
+            self._is_closed = True
+            self._idle.cancel()
+        if code in GOODBYE:
+            await self._release_held()
+
+    @property
+    def _shown_limits(self) -> dict[str, int]:
+        return {
+            "frame_bytes": self._backend.limits.body_bytes_max,
+            "operations": self._limits.operations_max,
+            "subscriptions": self._limits.subscriptions_max,
+        }
+
+    def end(self, code: int, problem: Problem) -> None:
+        """Say why, and close; a client that does not read holds nobody up."""
+        if not self._is_closed and self._tasks is not None:
+            self._is_closed = True
+            self._tasks.create_task(self.refuse(code, problem))
+
+    async def refuse(self, code: int, problem: Problem) -> None:
+        self._is_closed = True
+        self._idle.cancel()
+        try:
+            await self._write({"op": "error", **_error(problem)}, False)
+            await self._send({"type": "websocket.close", "code": code, "reason": problem.body.detail[:100]})
+        except (OSError, RuntimeError):
+            # It is gone already.
+            return
+
+    async def _read_frames(self, tasks: asyncio.TaskGroup) -> int:
+        while True:
+            message = await self._receive()
+            if message["type"] == "websocket.disconnect":
+                return int(message.get("code") or 1005)
+            if self._is_closed:
+                continue
+            self._heard_at = self._loop.time()
+            text, content = message.get("text"), message.get("bytes")
+            is_binary = text is None
+            try:
+                frame: Any = _BINARY.decode(content or b"") if text is None else _TEXT.decode(text)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                await self._reply(_malformed(content if text is None else text, error), is_binary)
+                continue
+            if self._operations >= self._limits.operations_max:
+                detail = f"{self._operations} operations of this connection are under way"
+                await self.refuse(TOO_MANY_OPERATIONS, Problem(429, "Too many operations", detail))
+                continue
+            if isinstance(frame, Credit):
+                await self._grant(frame, is_binary)
+                continue
+            self._operations += 1
+            tasks.create_task(self._serve(frame, is_binary))
+
+    async def _serve(self, frame: Any, is_binary: bool) -> None:
+        try:
+            reply = await self._perform(frame, is_binary)
+        except Problem as problem:
+            reply = {"op": "error", **_error(problem)}
+        except ClusterError as error:
+            reply = {"op": "error", **_error(failed(error.code, error.detail))}
+        except Exception as error:
+            log.error("websocket.operation_failed", operation=type(frame).__name__, reason=repr(error))
+            reply = {"op": "error", **_error(Problem(500, "Internal error", "the gateway failed"))}
+        try:
+            await self._reply({**reply, "id": frame.id}, is_binary)
+        finally:
+            # Replies that nobody reads count as well: they are kept until somebody does.
+            self._operations -= 1
+
+    async def _perform(self, frame: Any, is_binary: bool) -> dict[str, Any]:  # noqa: C901 - one case each
+        match frame:
+            case TextEnqueue() | BinaryEnqueue():
+                return await self._enqueue(frame)
+            case Dequeue():
+                wait_ms = frame.wait_ms
+                messages = await self._next(frame, frame.max, wait_ms, is_binary)
+                return {"op": "messages", "messages": messages}
+            case Subscribe():
+                return self._subscribe(frame, is_binary)
+            case Unsubscribe():
+                found = self._subscriptions.pop(frame.subscription, None)
+                if found is None or found.task is None:
+                    raise _no_subscription(frame.subscription)
+                found.task.cancel()
+                return {"op": "unsubscribed", "subscription": frame.subscription}
+            case Ack():
+                if frame.group is None:
+                    return await self._commit(frame.receipts)
+                return await self._settle(frame.group, ACKNOWLEDGE, frame.receipts)
+            case Nack():
+                action = REJECT if frame.reject else RELEASE
+                delay_ms = -1 if frame.delay_ms is None else frame.delay_ms
+                return await self._settle(
+                    frame.group, action, frame.receipts, delay_ms=delay_ms, reason=frame.reason
+                )
+            case Renew():
+                lease_ms = -1 if frame.lease_ms is None else frame.lease_ms
+                return await self._settle(frame.group, RENEW, frame.receipts, lease_ms=lease_ms)
+            case _:
+                assert isinstance(frame, Ping), frame
+                return {"op": "pong"}
+
+    async def _enqueue(self, frame: TextEnqueue | BinaryEnqueue) -> dict[str, Any]:
+        given: tuple[Any, ...] = frame.messages if frame.message is None else (frame.message, *frame.messages)
+        if not given:
+            raise invalid("messages", "there is nothing to publish")
+        read = _text_record if isinstance(frame, TextEnqueue) else _binary_record
+        records = [read(message, f"messages[{index}].") for index, message in enumerate(given)]
+        results: list[dict[str, Any]] = [{}] * len(records)
+        now = [index for index, (_, due) in enumerate(records) if due is None]
+        if now:
+            chosen = [records[index][0] for index in now]
+            outcomes = await self._backend.publisher.publish(frame.topic, chosen, acks=ACKS[frame.acks])
+            for index, outcome in zip(now, outcomes, strict=True):
+                results[index] = _stored(outcome)
+        later = [(index, record, due) for index, (record, due) in enumerate(records) if due is not None]
+        if later:
+            delayed = await self._backend.queues.delay([_delayed(frame.topic, *each[1:]) for each in later])
+            for (index, _, _), late in zip(later, delayed, strict=True):
+                is_refused = isinstance(late, ClusterError)
+                results[index] = _stored(late) if is_refused else {"delay_id": late}  # type: ignore[arg-type]
+        return {"op": "enqueued", "results": results}
+
+    async def _next(self, asked: _From, count: int, wait_ms: int, is_binary: bool) -> list[Any]:
+        """The next messages, leased or read."""
+        if asked.group is not None:
+            answer = await self._backend.queues.receive(
+                asked.group,
+                self._consumer,
+                asked.sources,
+                records_max=count,
+                wait_ms=wait_ms,
+                lease_ms=-1 if asked.lease_ms is None else asked.lease_ms,
+            )
+            self._held.update(dict.fromkeys([each.receipt for each in answer.records], asked.group))
+            while len(self._held) > HELD_MAX:
+                # It has ended by now, or ends by itself.
+                del self._held[next(iter(self._held))]
+            view = _binary_message if is_binary else message_fields
+            return [
+                {**view(each.topic, each.partition, each), "receipt": each.receipt, "attempt": each.attempt}
+                for each in answer.records
+            ]
+        places: list[Place] = []
+        for name in asked.sources:
+            topic = await self._backend.cluster.topic(name)
+            places += [(name, each.partition) for each in topic.partitions]
+        records = await read_assigned(self._backend, self._reader, places, count, wait_ms)
+        view = _binary_message if is_binary else message_fields
+        return [
+            {**view(*place, record), "receipt": f"{place[0]}/{place[1]}/{record.offset}"}
+            for place, record in records
+        ]
+
+    # Subscriptions.
+
+    def _subscribe(self, asked: Subscribe, is_binary: bool) -> dict[str, Any]:
+        if len(self._subscriptions) >= self._limits.subscriptions_max:
+            detail = f"a connection has {self._limits.subscriptions_max} subscriptions at most"
+            raise Problem(429, "Too many subscriptions", detail)
+        _ = asked.sources
+        self._last_number += 1
+        subscription = _Subscription(self._last_number, asked, is_binary)
+        self._subscriptions[subscription.number] = subscription
+        assert self._tasks is not None
+        subscription.task = self._tasks.create_task(self._deliver(subscription))
+        return {"op": "subscribed", "subscription": subscription.number}
+
+    async def _grant(self, frame: Credit, is_binary: bool) -> None:
+        found = self._subscriptions.get(frame.subscription)
+        if found is None:
+            problem = _no_subscription(frame.subscription)
+            await self._reply({"op": "error", **_error(problem), "id": frame.id}, is_binary)
+        else:
+            found.grant(frame.credits)
+
+    async def _deliver(self, subscription: _Subscription) -> None:
+        last_error = ""
+        width = 1
+        while not self._is_closed:
+            await subscription.has_credits.wait()
+            try:
+                messages, width = await self._next_at_once(subscription, width)
+            except ClusterError as error:
+                problem = failed(error.code, error.detail)
+                if not error.is_retriable:
+                    self._subscriptions.pop(subscription.number, None)
+                    await self._fail(subscription, problem, is_over=True)
+                    return
+                if last_error != error.detail:
+                    await self._fail(subscription, problem, is_over=False)
+                last_error = error.detail
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            last_error = ""
+            if messages:
+                subscription.spend(len(messages))
+                delivery = {"op": "messages", "subscription": subscription.number, "messages": messages}
+                await self._reply(delivery, subscription.is_binary)
+
+    async def _next_at_once(self, subscription: _Subscription, width: int) -> tuple[list[Any], int]:
+        """The next messages, and how many requests for more to send at once.
+
+        A lease waits for the disk: while queues have all that is asked for, several are acquired at once.
+        """
+        asked, is_binary, left = subscription.asked, subscription.is_binary, subscription.credits
+        counts = [min(DELIVERED_MAX, left - at) for at in range(0, left, DELIVERED_MAX)][:width]
+        if len(counts) == 1:
+            messages = await self._next(asked, counts[0], STEP_WAIT_MS, is_binary)
+        else:
+            # An error of one must not cancel the others: what they lease would not be delivered.
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._try_next(asked, count, is_binary)) for count in counts]
+            outcomes = [task.result() for task in tasks]
+            messages = [message for each in outcomes if isinstance(each, list) for message in each]
+            errors = [each for each in outcomes if isinstance(each, ClusterError)]
+            if errors and not messages:
+                raise errors[0]
+        is_busy = asked.group is not None and len(messages) == sum(counts)
+        return messages, min(width * 2, WIDTH_MAX) if is_busy else 1
+
+    async def _try_next(self, asked: Subscribe, count: int, is_binary: bool) -> list[Any] | ClusterError:
+        try:
+            return await self._next(asked, count, 0, is_binary)
+        except ClusterError as error:
+            return error
+
+    async def _fail(self, subscription: _Subscription, problem: Problem, *, is_over: bool) -> None:
+        reply = {"op": "error", **_error(problem), "subscription": subscription.number, "is_over": is_over}
+        await self._reply(reply, subscription.is_binary)
+
+    # What became of messages.
+
+    async def _settle(
+        self, group: str, action: int, receipts: Sequence[str], **details: Any
+    ) -> dict[str, Any]:
+        outcomes = await self._backend.queues.settle(group, action, receipts, **details)
+        if action != RENEW:
+            for receipt in receipts:
+                self._held.pop(receipt, None)
+        return _settled([None if each is None else failed(each.code, each.detail) for each in outcomes])
+
+    async def _commit(self, ids: Sequence[str]) -> dict[str, Any]:
+        problems: list[Problem | None] = []
+        offsets: dict[Place, int] = {}
+        for each in ids:
+            place = _place(each)
+            if isinstance(place, Problem):
+                problems.append(place)
+                continue
+            problems.append(None)
+            where, offset = place
+            # Late acknowledgements take no position back.
+            offsets[where] = max(offset + 1, offsets.get(where, 0), self._committed.get(where, 0))
+        if offsets:
+            stored = await self._backend.membership.commit(self._reader.group, offsets)
+            for (topic, partition), error in stored.items():
+                if error is not None:
+                    raise failed(error.code, f"the position in {topic}/{partition} was not stored")
+            for where, offset in offsets.items():
+                self._committed[where] = max(offset, self._committed.get(where, 0))
+        return _settled(problems)
+
+    async def _release_held(self) -> None:
+        by_group: dict[str, list[str]] = {}
+        for receipt, group in self._held.items():
+            by_group.setdefault(group, []).append(receipt)
+        for group, left in by_group.items():
+            for start in range(0, len(left), RECEIPTS_MAX):
+                try:
+                    await self._backend.queues.settle(
+                        group,
+                        RELEASE,
+                        left[start : start + RECEIPTS_MAX],
+                        delay_ms=0,
+                        reason="the consumer left",
+                    )
+                except ClusterError:
+                    # The leases end by themselves.
+                    return
+
+    # Frames to the client.
+
+    def _check_idle(self) -> None:
+        idle = self._loop.time() - self._heard_at
+        if self._subscriptions or self._operations or idle < self._limits.idle_seconds:
+            left = self._limits.idle_seconds if self._subscriptions else self._limits.idle_seconds - idle
+            self._idle = self._loop.call_later(max(0.01, left), self._check_idle)
+        else:
+            detail = f"nothing was asked for {self._limits.idle_seconds:g} s"
+            self.end(IDLE, Problem(408, "Idle", detail))
+
+    async def _reply(self, reply: dict[str, Any], is_binary: bool) -> None:
+        if not self._is_closed:
+            await self._write(reply, is_binary)
+
+    async def _write(self, reply: dict[str, Any], is_binary: bool) -> None:
+        if is_binary:
+            frame = {"type": "websocket.send", "bytes": _msgpack.encode(reply)}
+        else:
+            frame = {"type": "websocket.send", "text": _json.encode(reply).decode()}
+        try:
+            async with asyncio.timeout(self._backend.limits.response_timeout_ms / 1_000):
+                await self._send(frame)
+        except (OSError, RuntimeError):
+            # Lost, or too slow to read: the disconnect follows.
+            self._is_closed = True
+
+
+class _Ended(Exception):
+    """Ends the tasks of a connection."""
+
+
+def _error(problem: Problem) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(problem.body)
+    return found
+
+
+def _malformed(frame: Any, error: Exception) -> dict[str, Any]:
+    try:
+        known = _TEXT_ID.decode(frame) if isinstance(frame, str) else _BINARY_ID.decode(frame)
+        frame_id = known.id
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        frame_id = None
+    if isinstance(error, msgspec.DecodeError):
+        problem = invalid_json(error)
+    else:
+        problem = invalid(None, "this frame cannot be read")
+    return {"op": "error", **_error(problem), "id": frame_id}
+
+
+def _no_subscription(number: int) -> Problem:
+    return Problem(404, "Not found", f"there is no subscription {number}", field="subscription")
+
+
+def _settled(problems: Sequence[Problem | None]) -> dict[str, Any]:
+    errors = [{"index": index, **_error(each)} for index, each in enumerate(problems) if each is not None]
+    return {"op": "settled", "settled": len(problems) - len(errors), "errors": errors}
+
+
+def _stored(outcome: RecordPosition | ClusterError) -> dict[str, Any]:
+    if isinstance(outcome, ClusterError):
+        return {"error": _error(failed(outcome.code, outcome.detail))}
+    partition, offset, timestamp_ms = outcome
+    return {"partition": partition, "offset": None if offset < 0 else offset, "timestamp": timestamp_ms}
+
+
+def _text_record(message: MessageBody, where: str) -> tuple[OutgoingRecord, int | None]:
+    return outgoing(message, where), deliver_at_ms(message, where)
+
+
+def _binary_record(message: BinaryMessage, where: str) -> tuple[OutgoingRecord, int | None]:
+    headers = tuple(message.headers.items())
+    if message.priority is not None:
+        headers += ((PRIORITY, b"%d" % message.priority),)
+    if message.ttl_ms is not None:
+        headers += ((TTL_MS, b"%d" % message.ttl_ms),)
+    due = message.deliver_at
+    if message.delay_ms is not None:
+        if due is not None:
+            raise invalid(f"{where}deliver_at", "a message has `delay_ms` or `deliver_at`, not both")
+        due = int(MachineClock().wall()) + message.delay_ms
+    return OutgoingRecord(message.key, message.value, headers, message.partition), due
+
+
+def _delayed(topic: str, record: OutgoingRecord, due: int) -> DelayedPublish:
+    return DelayedPublish(topic, record.key, record.value, due, tuple(record.headers), record.partition)
+
+
+def _binary_message(topic: str, partition: int, record: Any) -> dict[str, Any]:
+    headers = [pair if isinstance(pair, tuple) else (pair.key, pair.value) for pair in record.headers]
+    return {
+        "topic": topic,
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": record.key,
+        "value": record.value,
+        "headers": dict(headers),
+    }
+
+
+def _place(message_id: str) -> tuple[Place, int] | Problem:
+    topic, _, rest = message_id.partition("/")
+    partition, _, offset = rest.partition("/")
+    is_number = rest.isascii() and partition.isdigit() and offset.isdigit()
+    if not topic or not is_number or len(partition) > 9 or len(offset) > 18:
+        return invalid("receipts", "without a group, a receipt is a message's id: topic/partition/offset")
+    return (topic, int(partition)), int(offset)

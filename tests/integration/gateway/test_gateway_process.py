@@ -1,0 +1,76 @@
+"""The gateway as a child of its node: it serves, comes back, and ends with the node."""
+
+import os
+import signal
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.clusters import until
+from tests.support.nodes import NodeProcess
+
+SECONDS = 30
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[NodeProcess]:
+    started = NodeProcess(tmp_path / "data", "rest.enabled=true").start()
+    yield started
+    started.kill()
+
+
+def get(node: NodeProcess, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{node.ready['http']}{path}", timeout=SECONDS) as page:
+            return page.status, page.headers["server"]
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers["server"]
+
+
+def gateways(node: NodeProcess) -> list[int]:
+    children = Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split()
+    return [int(pid) for pid in children if b"gateway.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_every_address_is_served_as_soon_as_the_node_says_that_it_is_ready(node: NodeProcess) -> None:
+    with socket.create_connection(node.ready["grpc"].rsplit(":", 1), timeout=SECONDS):
+        pass
+    assert get(node, "/health") == (200, "penstock")
+    assert get(node, "/ready") == (200, "penstock")
+    assert get(node, "/metrics") == (200, "penstock")
+    assert get(node, "/v1/admin/health") == (200, "penstock")
+    assert get(node, "/api/v1/admin/health") == (200, "penstock")
+    assert get(node, "/nowhere") == (404, "penstock")
+
+
+def test_a_gateway_that_was_killed_is_started_again(node: NodeProcess) -> None:
+    (first,) = gateways(node)
+
+    os.kill(first, signal.SIGKILL)
+    until(lambda: gateways(node) not in ([], [first]), "another gateway runs")
+
+    assert get(node, "/health") == (200, "penstock")
+    assert '"event":"gateway.ended"' in node.said()
+
+
+def test_a_gateway_ends_with_its_node(node: NodeProcess) -> None:
+    (killed,) = gateways(node)
+    node.kill()
+    until(lambda: not is_running(killed), "the gateway of a killed node ends")
+
+    node.start()
+    (stopped,) = gateways(node)
+    assert get(node, "/health") == (200, "penstock")
+    assert node.stop() == 0
+    assert not is_running(stopped)

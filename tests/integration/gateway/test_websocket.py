@@ -1,0 +1,358 @@
+"""WebSocket, over a real socket of a gateway: operations, credits, positions, limits."""
+
+import asyncio
+import itertools
+import json
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from socket import create_server
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+from penstock.client.websocket import WebSocketClient, WebSocketError
+from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.gateway.options import GatewayOptions, RestOptions
+from penstock.server.http.app import rest_app
+from penstock.server.http.rest_server import RestServer
+from penstock.server.http.websocket import WebSocketEndpoint, WebSocketLimits
+from penstock.testing import Broker
+from tests.integration.gateway.conftest import RestClient
+
+names = (f"sockets-{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def gateway(embedded: Broker) -> Iterator[str]:
+    """The address of a gateway that serves in a thread."""
+    host, port = embedded.nodes[0].address.rsplit(":", 1)
+    options = GatewayOptions(bootstrap=(host, int(port)))
+    listening = create_server(("127.0.0.1", 0))
+    started, loops = threading.Event(), list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]()
+
+    async def serve() -> None:
+        backend, stop = GatewayBackend(options), asyncio.Event()
+        server = RestServer(rest_app(backend), options.rest)
+        await server.open(listening)
+        loops.append((asyncio.get_running_loop(), stop))
+        started.set()
+        await stop.wait()
+        await server.close()
+        await backend.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert started.wait(20)
+    yield f"127.0.0.1:{listening.getsockname()[1]}"
+    loop, stop = loops[0]
+    loop.call_soon_threadsafe(stop.set)
+    thread.join()
+
+
+@pytest.fixture
+def url(gateway: str) -> str:
+    return f"ws://{gateway}"
+
+
+@pytest.fixture
+def topic(gateway: str) -> str:
+    name = next(names)
+    answer = httpx.post(f"http://{gateway}/v1/topics", json={"name": name, "partitions": 1})
+    assert answer.status_code == 201, answer.text
+    return name
+
+
+class Socket:
+    """A connection that speaks JSON."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+        self.welcome = self.read()
+
+    def read(self) -> dict[str, Any]:
+        reply: dict[str, Any] = json.loads(self.connection.recv(timeout=20))
+        return reply
+
+    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        self.connection.send(json.dumps({"op": op, "id": 1, **fields}))
+        reply = self.read()
+        assert reply["id"] == 1, reply
+        return reply
+
+
+@pytest.fixture
+def socket(url: str) -> Iterator[Socket]:
+    with connect(f"{url}/v1/ws") as connection:
+        yield Socket(connection)
+
+
+def values(reply: dict[str, Any]) -> list[Any]:
+    return [each["value"] for each in reply["messages"]]
+
+
+def test_messages_are_enqueued_dequeued_and_acknowledged(socket: Socket, topic: str) -> None:
+    one = socket.ask("enqueue", topic=topic, message={"value": {"a": 1}})
+    assert [each["offset"] for each in one["results"]] == [0]
+    more = socket.ask("enqueue", topic=topic, messages=[{"value": 2}, {"value_base64": "/w=="}])
+    assert [each["offset"] for each in more["results"]] == [1, 2]
+
+    reply = socket.ask("dequeue", topic=topic, group="g", max=10, wait_ms=5_000)
+
+    assert [each.get("value", each.get("value_base64")) for each in reply["messages"]] == [
+        {"a": 1},
+        2,
+        "/w==",
+    ]
+    receipts = [each["receipt"] for each in reply["messages"]]
+    assert socket.ask("ack", group="g", receipts=receipts[:1])["settled"] == 1
+    refused = socket.ask("ack", group="g", receipts=[receipts[0], "nonsense"])
+    assert (refused["settled"], [each["code"] for each in refused["errors"]]) == (
+        0, ["INVALID_RECORD_STATE", "INVALID_REQUEST"],
+    )  # fmt: skip
+    assert socket.ask("renew", group="g", receipts=receipts[1:2])["settled"] == 1
+    assert socket.ask("nack", group="g", receipts=receipts[1:2], delay_ms=0)["settled"] == 1
+    (again,) = socket.ask("dequeue", topic=topic, group="g", wait_ms=5_000)["messages"]
+    assert (again["value"], again["attempt"]) == (2, 2)
+    assert socket.ask("ping")["op"] == "pong"
+
+
+def test_no_more_is_sent_than_there_are_credits_for(socket: Socket, topic: str) -> None:
+    socket.ask("enqueue", topic=topic, messages=[{"value": number} for number in range(10)])
+    number = socket.ask("subscribe", topic=topic, group="g", credits=3)["subscription"]
+
+    assert values(socket.read()) == [0, 1, 2]
+    # The reply to what was asked next comes first: nothing else was under way.
+    assert socket.ask("ping")["op"] == "pong"
+    described = socket.ask("dequeue", topic=topic, group="g", max=2)
+    assert values(described) == [3, 4], "what was not sent is not leased either"
+    socket.connection.send(json.dumps({"op": "credit", "subscription": number, "credits": 100}))
+    assert values(socket.read()) == [5, 6, 7, 8, 9]
+    assert socket.ask("unsubscribe", subscription=number)["op"] == "unsubscribed"
+    late = socket.ask("credit", subscription=number, credits=1)
+    assert (late["status"], late["field"]) == (404, "subscription")
+
+
+def test_a_consumer_gets_an_id_and_resumes_behind_what_it_acknowledged(url: str, topic: str) -> None:
+    with connect(f"{url}/v1/ws") as connection:
+        socket = Socket(connection)
+        consumer = socket.welcome["consumer"]
+        assert socket.welcome["is_new"]
+        socket.ask("enqueue", topic=topic, messages=[{"value": number} for number in range(4)])
+        first = socket.ask("dequeue", topic=topic, max=3, wait_ms=5_000)
+        assert values(first) == [0, 1, 2]
+        assert socket.ask("ack", receipts=[first["messages"][1]["receipt"]])["settled"] == 1
+
+    with connect(f"{url}/v1/ws?consumer={consumer}") as connection:
+        socket = Socket(connection)
+        assert (socket.welcome["consumer"], socket.welcome["is_new"]) == (consumer, False)
+        assert values(socket.ask("dequeue", topic=topic, max=10, wait_ms=5_000)) == [2, 3]
+
+
+def test_whoever_says_goodbye_gives_back_what_it_has(url: str, socket: Socket, topic: str) -> None:
+    socket.ask("enqueue", topic=topic, message={"value": "job"})
+    with connect(f"{url}/v1/ws") as connection:
+        assert values(Socket(connection).ask("dequeue", topic=topic, group="g", wait_ms=5_000)) == ["job"]
+
+    (back,) = socket.ask("dequeue", topic=topic, group="g", wait_ms=20_000)["messages"]
+    assert (back["value"], back["attempt"]) == ("job", 2)
+
+
+def test_the_same_consumer_again_takes_the_connection_over(url: str, socket: Socket) -> None:
+    with connect(f"{url}/v1/ws?consumer={socket.welcome['consumer']}") as connection:
+        Socket(connection)
+        error = socket.read()
+        assert (error["op"], error["title"]) == ("error", "Taken over")
+        with pytest.raises(ConnectionClosed, match="4409"):
+            socket.connection.recv(timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("frame", "field"),
+    [
+        ("not json", None),
+        ("[]", None),
+        ('{"id": 7}', "op"),
+        ('{"op": "no-such", "id": 7}', "op"),
+        ('{"op": "enqueue", "id": 7}', "topic"),
+        ('{"op": "enqueue", "id": 7, "topic": "t", "surprise": 1}', "surprise"),
+        ('{"op": "enqueue", "id": 7, "topic": "t"}', "messages"),
+        ('{"op": "enqueue", "topic": "t", "message": {"value_base64": "%"}}', "messages[0].value_base64"),
+        ('{"op": "dequeue", "id": 7, "topic": "t", "max": 0}', "max"),
+        ('{"op": "dequeue", "id": 7}', "topic"),
+        ('{"op": "subscribe", "id": 7, "topic": "t", "credits": -1}', "credits"),
+        ('{"op": "ack", "id": 7, "receipts": []}', "receipts"),
+        (b"\xc1", None),
+        (b"", None),
+        ("[" * 5_000, None),
+    ],
+)  # fmt: skip
+def test_a_malformed_frame_gets_one_clear_error_and_the_connection_stays(
+    socket: Socket, frame: str | bytes, field: str | None
+) -> None:
+    socket.connection.send(frame)
+
+    reply = socket.connection.recv(timeout=20)
+    error = json.loads(reply) if isinstance(reply, str) else msgspec.msgpack.decode(reply)
+    assert (error["op"], error["status"], error.get("field")) == ("error", 400, field), error
+    assert socket.ask("ping")["op"] == "pong"
+
+
+def test_a_frame_that_is_too_large_closes_the_connection(socket: Socket) -> None:
+    socket.connection.send("x" * (RestOptions().body_bytes_max + 1))
+
+    with pytest.raises(ConnectionClosed, match="1009"):
+        socket.connection.recv(timeout=20)
+
+
+def test_the_python_client_produces_and_consumes_bytes(url: str, topic: str) -> None:
+    async def work() -> list[bytes | None]:
+        async with await WebSocketClient.connect(url) as client:
+            await client.enqueue(topic, [b"\xff\x00", {"value": b"two", "key": b"k", "headers": {"h": b"v"}}])
+            found = []
+            async for message in client.subscribe(topic, group="g", credits=2):
+                found.append(message)
+                await client.ack([message])
+                if len(found) == 2:
+                    break
+            assert (found[1].key, found[1].headers, found[1].attempt) == (b"k", {"h": b"v"}, 1)
+            with pytest.raises(WebSocketError, match="no topic"):
+                await client.dequeue("no-such-topic", group="g")
+            assert await client.dequeue(topic, group="g") == []
+            with pytest.raises(WebSocketError, match="no WebSocket server"):
+                await WebSocketClient.connect("ws://127.0.0.1:1")
+            return [message.value for message in found]
+
+    assert asyncio.run(work()) == [b"\xff\x00", b"two"]
+
+
+# Limits, with an endpoint of our own that has small ones.
+
+
+class Wire:
+    """Both ends of a connection to an endpoint, without a socket."""
+
+    def __init__(self, endpoint: WebSocketEndpoint, query: bytes = b"") -> None:
+        self.inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.outbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.inbox.put_nowait({"type": "websocket.connect"})
+        self.is_read = asyncio.Event()
+        self.is_read.set()
+        scope = {"type": "websocket", "query_string": query}
+        self.task = asyncio.ensure_future(endpoint(scope, self.inbox.get, self._send))  # noqa: TID251 - a test
+
+    async def _send(self, message: Any) -> None:
+        await self.is_read.wait()
+        self.outbox.put_nowait(message)
+
+    def say(self, **frame: Any) -> None:
+        self.inbox.put_nowait({"type": "websocket.receive", "text": json.dumps(frame)})
+
+    async def hear(self) -> dict[str, Any]:
+        async with asyncio.timeout(20):
+            message = await self.outbox.get()
+        found: dict[str, Any] = json.loads(message["text"]) if "text" in message else message
+        return found
+
+    async def hang_up(self) -> None:
+        self.inbox.put_nowait({"type": "websocket.disconnect", "code": 1006})
+        await self.task
+
+
+def with_limits(
+    rest: RestClient,
+    limits: WebSocketLimits,
+    work: Callable[[WebSocketEndpoint, GatewayBackend], Awaitable[None]],
+) -> None:
+    async def run() -> None:
+        await work(WebSocketEndpoint(rest.backend, limits), rest.backend)
+
+    rest.run(run)
+
+
+async def opened(endpoint: WebSocketEndpoint, query: bytes = b"") -> Wire:
+    wire = Wire(endpoint, query)
+    assert (await wire.hear())["type"] == "websocket.accept"
+    return wire
+
+
+def test_one_connection_too_many_is_told_so(rest: RestClient) -> None:
+    async def work(endpoint: WebSocketEndpoint, _: GatewayBackend) -> None:
+        first = await opened(endpoint)
+        assert (await first.hear())["op"] == "welcome"
+        second = await opened(endpoint)
+        assert (await second.hear())["title"] == "Too many connections"
+        assert (await second.hear())["code"] == 4503
+        await first.hang_up()
+
+    with_limits(rest, WebSocketLimits(connections_max=1), work)
+
+
+def test_too_many_operations_at_once_end_the_connection(rest: RestClient, topic: str) -> None:
+    async def work(endpoint: WebSocketEndpoint, _: GatewayBackend) -> None:
+        wire = await opened(endpoint)
+        await wire.hear()
+        for number in range(3):
+            wire.say(op="dequeue", id=number, topic=topic, group="g", wait_ms=60_000)
+        assert (await wire.hear())["status"] == 429
+        assert (await wire.hear())["code"] == 4429
+        await wire.hang_up()
+
+    with_limits(rest, WebSocketLimits(operations_max=2), work)
+
+
+def test_operations_whose_replies_nobody_reads_are_under_way(rest: RestClient) -> None:
+    async def work(endpoint: WebSocketEndpoint, _: GatewayBackend) -> None:
+        wire = await opened(endpoint)
+        await wire.hear()
+        wire.is_read.clear()
+        for number in range(3):
+            wire.say(op="ping", id=number)
+            for _turn in range(20):
+                await asyncio.sleep(0)
+        wire.is_read.set()
+        heard = [await wire.hear() for _ in range(4)]
+        assert [each.get("op") for each in heard[:3]] == ["pong", "pong", "error"]
+        assert heard[3]["code"] == 4429
+        await wire.hang_up()
+
+    with_limits(rest, WebSocketLimits(operations_max=2), work)
+
+
+def test_a_connection_that_nobody_reads_can_be_taken_over(rest: RestClient) -> None:
+    async def work(endpoint: WebSocketEndpoint, _: GatewayBackend) -> None:
+        before = await opened(endpoint, b"consumer=a")
+        await before.hear()
+        before.is_read.clear()
+        after = await opened(endpoint, b"consumer=a")
+        assert (await after.hear())["op"] == "welcome"
+        before.is_read.set()
+        assert (await before.hear())["title"] == "Taken over"
+        assert (await before.hear())["code"] == 4409
+        await before.hang_up()
+        await after.hang_up()
+
+    with_limits(rest, WebSocketLimits(), work)
+
+
+def test_a_connection_that_asks_for_nothing_is_closed(rest: RestClient) -> None:
+    async def work(endpoint: WebSocketEndpoint, _: GatewayBackend) -> None:
+        wire = await opened(endpoint)
+        await wire.hear()
+        assert (await wire.hear())["title"] == "Idle"
+        assert (await wire.hear())["code"] == 4408
+        await wire.hang_up()
+
+    with_limits(rest, WebSocketLimits(idle_seconds=0.05), work)
+
+
+def test_a_consumer_needs_a_name(rest: RestClient) -> None:
+    async def work(endpoint: WebSocketEndpoint, _: GatewayBackend) -> None:
+        wire = await opened(endpoint, b"consumer=")
+        assert (await wire.hear())["field"] == "consumer"
+        assert (await wire.hear())["code"] == 4400
+
+    with_limits(rest, WebSocketLimits(), work)

@@ -1,0 +1,148 @@
+"""Reflection, health, and input that is none."""
+
+import re
+import socket
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from penstock.v1.penstock_pb2 import DESCRIPTOR, PublishRequest, PublishResponse
+from tests.integration.grpc.conftest import ServerThread
+
+# What a client of another queue would look for, of which this service is a superset.
+FAMILIAR = """
+  rpc CreateTopic(CreateTopicRequest) returns (Topic);
+  rpc DeleteTopic(DeleteTopicRequest) returns (Empty);
+  rpc ListTopics(Empty) returns (ListTopicsResponse);
+  rpc Publish(PublishRequest) returns (PublishResponse);
+  rpc PublishStream(stream PublishRequest) returns (stream PublishResponse);
+  rpc Subscribe(SubscribeRequest) returns (stream Message);
+  rpc Ack(AckRequest) returns (Empty);
+  rpc Commit(CommitRequest) returns (Empty);
+"""
+CALL = re.compile(r"rpc (\w+)\((stream )?(\w+)\) returns \((stream )?(\w+)\);")
+
+
+@pytest.mark.parametrize("call", CALL.findall(FAMILIAR), ids=lambda call: call[0])
+def test_the_familiar_calls_have_their_familiar_types(call: tuple[str, ...]) -> None:
+    method = DESCRIPTOR.services_by_name["Penstock"].methods_by_name[call[0]]
+
+    assert (
+        method.name,
+        "stream " if method.client_streaming else "",
+        method.input_type.name,
+        "stream " if method.server_streaming else "",
+        method.output_type.name,
+    ) == call
+
+
+class ReflectedService:
+    """A client that knows an address and nothing else, as grpcurl does."""
+
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
+        self._reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
+        self._pool = descriptor_pool.DescriptorPool()
+
+    def services(self) -> list[str]:
+        listed = self._ask(list_services="").list_services_response.service
+        return [service.name for service in listed]
+
+    def call(self, service: str, method: str, document: dict[str, Any]) -> dict[str, Any]:
+        self._learn(self._ask(file_containing_symbol=service))
+        described = self._pool.FindServiceByName(service).methods_by_name[method]
+        request = message_factory.GetMessageClass(described.input_type)
+        response = message_factory.GetMessageClass(described.output_type)
+        invoke = self._channel.unary_unary(
+            f"/{service}/{method}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString,
+        )
+        answer: dict[str, Any] = json_format.MessageToDict(
+            invoke(json_format.ParseDict(document, request())), preserving_proto_field_name=True
+        )
+        return answer
+
+    def _ask(self, **question: str) -> Any:
+        (answer,) = self._reflection.ServerReflectionInfo(
+            iter([reflection_pb2.ServerReflectionRequest(**question)])
+        )
+        return answer
+
+    def _learn(self, answer: Any) -> None:
+        for octets in answer.file_descriptor_response.file_descriptor_proto:
+            file = descriptor_pb2.FileDescriptorProto.FromString(octets)
+            for dependency in file.dependency:
+                self._learn(self._ask(file_by_filename=dependency))
+            self._pool.Add(file)
+
+
+def test_a_client_that_knows_nothing_but_the_address_can_call(channel: Any, topic: str) -> None:
+    service = ReflectedService(channel)
+
+    names = service.services()
+    sent = service.call("penstock.v1.Penstock", "Publish", {"topic": topic, "value": "aGk=", "partition": 0})
+    received = service.call(
+        "penstock.v1.Penstock", "Poll", {"group": "reflected", "topics": [topic], "wait_ms": 10_000}
+    )
+
+    assert {"penstock.v1.Penstock", "grpc.health.v1.Health"} <= set(names)
+    assert sent["id"] == f"{topic}/0/0"
+    assert [message["value"] for message in received["messages"]] == ["aGk="]
+
+
+@pytest.mark.parametrize("service", ["", "penstock.v1.Penstock"])
+def test_health_is_that_of_the_node(channel: Any, service: str) -> None:
+    stub = health_pb2_grpc.HealthStub(channel)
+
+    answer = stub.Check(health_pb2.HealthCheckRequest(service=service))
+
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def raw_call(channel: Any, method: str, octets: bytes) -> Any:
+    return channel.unary_unary(f"/penstock.v1.Penstock/{method}")(octets, timeout=10)
+
+
+@pytest.mark.parametrize("octets", [b"\xff", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x02\xc3\x28"], ids=repr)
+def test_bytes_that_are_no_message_get_one_error(
+    channel: Any, penstock: Any, topic: str, octets: bytes
+) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        raw_call(channel, "Publish", octets)
+
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "PublishRequest" in refused.value.details()
+    assert penstock.Publish(PublishRequest(topic=topic, value=b"after")).offset == 0
+
+
+def test_bytes_that_are_no_message_end_a_stream(channel: Any, topic: str) -> None:
+    call = channel.stream_stream("/penstock.v1.Penstock/PublishStream")
+    requests = [PublishRequest(topic=topic, value=b"before").SerializeToString(), b"\xff"]
+
+    stream = call(iter(requests), timeout=10)
+
+    assert PublishResponse.FromString(next(stream)).offset == 0
+    with pytest.raises(grpc.RpcError) as refused:
+        next(stream)
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_call_that_does_not_exist_is_unimplemented(channel: Any) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        raw_call(channel, "Fly", b"")
+
+    assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_connection_that_speaks_no_http_ends_alone(server: ServerThread, penstock: Any, topic: str) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as stranger:
+        stranger.sendall(b"\x00\x01\x02 hello, is this Kafka?\r\n\r\n" * 100)
+        while stranger.recv(4096):
+            pass
+
+    assert penstock.Publish(PublishRequest(topic=topic, value=b"after")).offset == 0
