@@ -32,6 +32,7 @@ class BrokerProcess:
 
     bootstrap: str
     http: str
+    grpc: str
     metrics: str
     pid: int
     data_dir: str
@@ -64,6 +65,7 @@ def throw_away_broker(settings: Sequence[str] = (), directory: str | None = None
             yield BrokerProcess(
                 ready["kafka"],
                 ready["http"],
+                ready["grpc"],
                 ready["metrics"],
                 process.pid,
                 ready["data_dir"],
@@ -92,7 +94,9 @@ def terminated_in_order() -> Iterator[None]:
 
 
 def _command(data_dir: str, settings: Sequence[str]) -> list[str]:
-    listeners = [word for name in ("kafka", "http", "metrics") for word in (f"--{name}", "127.0.0.1:0")]
+    listeners = [
+        word for name in ("kafka", "http", "grpc", "metrics") for word in (f"--{name}", "127.0.0.1:0")
+    ]
     chosen = [word for setting in settings for word in ("--set", setting)]
     return command_line(["up", "--json", "--data-dir", data_dir, *listeners, *chosen])
 

@@ -18,6 +18,8 @@ OWN_COMMANDS = {
     "produce": "penstock.cli.produce:produce",
     "consume": "penstock.cli.consume:consume",
     "group": "penstock.cli.groups:app",
+    "delay": "penstock.cli.delays:app",
+    "queue": "penstock.cli.queues:app",
     "transaction": "penstock.cli.transactions:app",
     "cluster": "penstock.cli.cluster.command:app",
     "bench": "penstock.cli.bench.command:app",
@@ -38,6 +40,8 @@ PANELS = {
         "produce": "Send lines to a topic, each as one record.",
         "consume": "Print the records of a topic, up to its end or for ever.",
         "group": "List, describe, reset and delete consumer groups.",
+        "delay": "List and cancel records that are published later.",
+        "queue": "Receive and acknowledge records of a topic as a work queue, and look after queues.",
         "transaction": "List, describe and abort transactions, and find those that hang.",
     },
     "Spark": {

@@ -125,14 +125,14 @@ def as_json_line(topic: str, record: "ConsumedRecord") -> bytes:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        **_text("key", record.key),
-        **_text("value", record.value),
-        "headers": [{"name": name, **_text("value", value)} for name, value in record.headers],
+        **text_fields("key", record.key),
+        **text_fields("value", record.value),
+        "headers": [{"name": name, **text_fields("value", value)} for name, value in record.headers],
     }
     return json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _text(name: str, content: bytes | None) -> dict[str, str | None]:
+def text_fields(name: str, content: bytes | None) -> dict[str, str | None]:
     if content is None:
         return {name: None}
     try:

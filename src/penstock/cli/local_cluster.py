@@ -1,7 +1,7 @@
 """`penstock up --brokers N`: a cluster of N nodes on this machine, each a process of its own.
 
     penstock up --brokers 3
-      ├ node 1   <data-dir>/node-1   kafka 9092, http 8080, metrics 9090, peer 7000
+      ├ node 1   <data-dir>/node-1   kafka 9092, http 8080, grpc 9000, metrics 9090, peer 7000
       ├ node 2   <data-dir>/node-2   every port 100 higher
       └ node 3   <data-dir>/node-3   and 100 more
 
@@ -34,6 +34,7 @@ from penstock.cli.node_process import FLAGS, other_address
 from penstock.cli.output import counted
 from penstock.config import (
     SETTINGS,
+    Config,
     ConfigError,
     ListenAddress,
     ListenerSetting,
@@ -64,8 +65,8 @@ LOOPBACK = "127.0.0.1"
 DATA_DIR_DEFAULT = "./penstock-cluster"
 PEER = "listen.peer"
 LISTENERS = "listen.listeners"
-# Addresses that nothing listens on so far are passed on, and not asked for.
-UNSERVED = ("listen.grpc", "listen.advertised")
+# An address that nothing listens on is passed on, and not asked for.
+UNSERVED = ("listen.advertised",)
 # What a local cluster decides by itself.
 DECIDED = ("node.id", "cluster.voters", "node.roles")
 Listeners = dict[str, ListenAddress]
@@ -394,10 +395,14 @@ def _addresses(loaded: LoadedConfig, number: int) -> Iterator[tuple[str, Any]]:
             yield key, _shifted(key, PEER_DEFAULT if value == "auto" else value, number)
         elif key == LISTENERS:
             yield key, tuple(_shifted_listener(one, number) for one in value)
-        elif key == "listen.metrics" and not loaded.config.metrics.enabled:
+        elif not _is_served(key, loaded.config):
             continue
         elif isinstance(value, ListenAddress):
             yield key, _shifted(key, value, number)
+
+
+def _is_served(key: str, config: Config) -> bool:
+    return config.metrics.enabled if key == "listen.metrics" else key != "listen.grpc" or config.rest.enabled
 
 
 def _shifted_listener(listener: ListenerSetting, number: int) -> ListenerSetting:
@@ -473,7 +478,7 @@ def ready_line(data_dir: str, children: Sequence[NodeProcess], as_json: bool) ->
     nodes = [child.ready for child in children if child.ready is not None]
     listeners = {
         name: ",".join(node[name] for node in nodes)
-        for name in ("kafka", "http", "metrics", "peer")
+        for name in ("kafka", "http", "grpc", "metrics", "peer")
         if name in nodes[0]
     }
     if as_json:

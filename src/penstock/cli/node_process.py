@@ -125,7 +125,7 @@ def _run(config: Config, as_json: bool) -> None:
 
 def _flag_of(name: str) -> str:
     """The flag, or else the setting, that says where something listens; `name` is what the node calls it."""
-    if name in ("http", "metrics", "peer"):
+    if name in ("http", "grpc", "metrics", "peer"):
         return f"--{name}"
     return "--kafka" if name == "kafka PLAINTEXT" else "listen.listeners"
 
@@ -145,7 +145,12 @@ def _listen_to_events(config: Config) -> None:
 def ready_line(config: Config, addresses: NodeAddresses, as_json: bool) -> str:
     """Everything that somebody who has started a node wants to know, on one line."""
     kafka = {name: show_address(address) for name, address in addresses.kafka.items()}
-    listeners = {"http": addresses.http, "metrics": addresses.metrics, "peer": addresses.peer}
+    listeners = {
+        "http": addresses.http,
+        "grpc": addresses.grpc,
+        "metrics": addresses.metrics,
+        "peer": addresses.peer,
+    }
     others = {name: show_address(address) for name, address in listeners.items() if address is not None}
     if as_json:
         return json.dumps(

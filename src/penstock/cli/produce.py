@@ -4,16 +4,22 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import BinaryIO
+from itertools import islice
+from typing import TYPE_CHECKING, BinaryIO
 
 import typer
 
 from penstock.cli.broker_options import BOOTSTRAP, CLIENT_OPTION, InvalidOption, assignments, endpoint
+from penstock.cli.delays import deliver_at_ms
 from penstock.cli.output import counted, progress_bar, show_json
 from penstock.client import ProducerOptions
 
+if TYPE_CHECKING:
+    from penstock.client.delays import DelayAdmin, LaterRecord
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PROGRESS_RECORDS = 10_000
+DELAYED_RECORDS = 1_000
 
 
 def produce(
@@ -34,17 +40,35 @@ def produce(
     timeout: float = typer.Option(
         30.0, "--timeout", min=0.1, max=3_600, help="Seconds after which a record counts as not delivered."
     ),
+    delay: str | None = typer.Option(
+        None, "--delay", metavar="TIME", help="Publish so much later: 500ms, 30s, 5m, 2h, 1d."
+    ),
+    deliver_at: str | None = typer.Option(
+        None, "--deliver-at", metavar="TIME", help="Publish at this time, such as 2030-01-01T12:00:00Z."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print what was sent as JSON."),
     bootstrap: str = BOOTSTRAP,
     options: list[str] | None = CLIENT_OPTION,
 ) -> None:
     """Send lines to a topic, each as one record; exit with 1 if any is not delivered."""
     from penstock.client import TopicProducer, reach
+    from penstock.client.delays import DelayAdmin, LaterRecord
+    from penstock.runtime.loop import MachineClock
 
     sender_options = _sender_options(acks, codec, timeout)
     fixed = [(name, value.encode()) for name, value in assignments("--header", headers).items()]
     separator = _separator(key_separator)
     target = endpoint(bootstrap, options)
+    if delay is not None or deliver_at is not None:
+        time_ms = deliver_at_ms(delay, deliver_at, MachineClock().wall())
+        assert time_ms is not None
+        with _lines(file) as (lines, _):
+            pairs = (_split(line.removesuffix(b"\n"), separator) for line in lines)
+            records = (
+                LaterRecord(topic, time_ms, value, key, partition, tuple(fixed)) for key, value in pairs
+            )
+            _delay(DelayAdmin(target, timeout), topic, records, as_json)
+        return
     reach(target)
     sender = TopicProducer(target, topic, sender_options)
     with _lines(file) as (lines, size_bytes), _progress(f"sending to {topic}", size_bytes, lines) as advance:
@@ -61,6 +85,20 @@ def produce(
         show_json({"topic": topic, "records": sent.delivered, "value_bytes": sent.value_bytes})
     else:
         sys.stderr.write(f"{counted(sent.delivered, 'record')} delivered to {topic}\n")
+
+
+def _delay(admin: "DelayAdmin", topic: str, records: "Iterator[LaterRecord]", as_json: bool) -> None:
+    """Store the records, some at a time; the ids say how to cancel them."""
+    ids: list[str] = []
+    while portion := list(islice(records, DELAYED_RECORDS)):
+        stored = admin.schedule(portion)
+        if as_json:
+            ids += stored
+        else:
+            sys.stdout.write("".join(f"{delay_id}\n" for delay_id in stored))
+            sys.stderr.write(f"{counted(len(stored), 'record')} to be published to {topic}\n")
+    if as_json:
+        show_json({"topic": topic, "records": len(ids), "delay_ids": ids})
 
 
 def _sender_options(acks: str | None, codec: str, timeout_seconds: float) -> "ProducerOptions":

@@ -14,7 +14,9 @@ from penstock.client import Endpoint, TopicAdmin, reach
 from tests.support.clusters import until
 
 COMMAND = [sys.executable, "-m", "penstock.cli", "up"]
-ANY_PORTS = [word for door in ("kafka", "http", "metrics", "peer") for word in (f"--{door}", "127.0.0.1:0")]
+ANY_PORTS = [
+    word for door in ("kafka", "http", "grpc", "metrics", "peer") for word in (f"--{door}", "127.0.0.1:0")
+]
 READY_SECONDS = 60
 
 

@@ -24,7 +24,16 @@ from penstock.client import (
 )
 
 COMMAND = [sys.executable, "-m", "penstock.cli", "up"]
-ANY_PORTS = ["--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
+ANY_PORTS = [
+    "--kafka",
+    "127.0.0.1:0",
+    "--http",
+    "127.0.0.1:0",
+    "--grpc",
+    "127.0.0.1:0",
+    "--metrics",
+    "127.0.0.1:0",
+]
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -171,7 +180,7 @@ def test_a_second_start_on_the_same_directory_is_refused_in_one_line(start: Star
     assert first.poll() is None
 
 
-@pytest.mark.parametrize("flag", ["--kafka", "--http", "--metrics"])
+@pytest.mark.parametrize("flag", ["--kafka", "--http", "--grpc", "--metrics"])
 def test_a_port_that_is_taken_is_named_with_its_flag_and_nothing_is_left_behind(
     start: Start, flag: str, tmp_path: Path
 ) -> None:
@@ -269,7 +278,9 @@ def test_a_stop_is_one_line(number: signal.Signals, start: Start, tmp_path: Path
 
 
 def test_a_listener_on_every_interface_is_warned_about(start: Start) -> None:
-    process = start("--kafka", ":0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+    process = start(
+        "--kafka", ":0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"
+    )
 
     ready_line(process)
     process.terminate()

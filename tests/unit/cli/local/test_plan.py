@@ -42,7 +42,7 @@ def test_each_node_has_a_number_a_directory_and_ports_a_hundred_above_the_one_be
 def test_the_largest_local_cluster_has_no_port_twice() -> None:
     listeners = [listener for plan in plan_nodes(configured(), 9) for listener in plan.listeners.values()]
 
-    assert len(set(listeners)) == len(listeners) == 9 * 4
+    assert len(set(listeners)) == len(listeners) == 9 * 5
 
 
 def test_further_listeners_and_what_they_advertise_move_along() -> None:
