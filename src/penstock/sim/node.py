@@ -47,6 +47,8 @@ class SimulatedNode:
         )
         self._drift_ppm = self._luck.randint(-_DRIFT_PPM_MAX, _DRIFT_PPM_MAX)
         self._skew_ms = self._luck.randint(-_SKEW_MS_MAX, _SKEW_MS_MAX)
+        # How wrong its wall clock ever was: never less, and never more.
+        self.skews_ms = (self._skew_ms, self._skew_ms)
         self._cache = CrashableDisk()
         self._disk = FailingDisk(self._cache)
         self._clock: SimulatedClock | None = None
@@ -151,8 +153,13 @@ class SimulatedNode:
     def jump_clock(self, by_ms: int) -> None:
         """Move the wall clock; the monotonic one does not notice."""
         self._skew_ms += by_ms
+        self.skews_ms = (min(self.skews_ms[0], self._skew_ms), max(self.skews_ms[1], self._skew_ms))
         if self._clock is not None:
             self._clock.skew_ms = self._skew_ms
+
+    def set_clock(self) -> None:
+        """Set the wall clock right."""
+        self.jump_clock(-self._skew_ms)
 
     def fail_disk(self, failure: FailureRule) -> None:
         self.disk_has_failed = True

@@ -101,6 +101,18 @@ def batches_of(content: bytes) -> Iterator[OpenBatch]:
         position += header.size_bytes
 
 
+def read_all_records(content: bytes) -> Iterator[Record]:
+    """The records of some batches as they are, but for markers. A batch that is damaged raises."""
+    position = 0
+    while position < len(content):
+        header = read_header(content, position)
+        batch = content[position : position + header.size_bytes]
+        check_batch(batch)
+        if not header.is_control:
+            yield from read_records(memoryview(batch))
+        position += header.size_bytes
+
+
 def committed_values_of(content: bytes, aborted: Iterable[tuple[int, int]]) -> list[tuple[int, bytes]]:
     """What read_committed shows of some batches.
 

@@ -89,6 +89,7 @@ from penstock.storage.log.compaction import OffsetMap
 from penstock.storage.log.state import LogState
 from tests.property.raft import planted
 from tests.simulation.cluster import planted_consumer_groups as consumer_group_faults
+from tests.simulation.cluster import planted_queues as queue_faults
 from tests.simulation.cluster import planted_recovery as recovery_faults
 from tests.simulation.cluster import planted_transactions as transaction_faults
 
@@ -970,6 +971,25 @@ BATCHES = replace(
 )
 # The same, and consumers read from followers.
 RACKS = replace(BATCHES, rack_consumers=2)
+# Coordinators and leaders of queues fall, and come back soon: leases last for longer.
+QUEUES = replace(
+    options((FaultKind.KILL, FaultKind.ISOLATE), lasting_ms=400, sync_ms=5, aims=ANY_OR_LEADER),
+    queue_consumers=2,
+    queue_transactors=2,
+    transactional_producers=1,
+    partitions=1,
+    idempotent_producers=1,
+    consumers=0,
+    members=0,
+    admins=0,
+    acknowledged_min=20,
+    transactions_min=1,
+    pace_ms=20,
+    healing_ns=60 * SECOND,
+)
+# More of what is acknowledged in transactions.
+QUEUE_TRANSACTIONS = replace(QUEUES, queue_consumers=1, queue_transactors=4)
+STRANDED_QUEUES = replace(QUEUES, plan=STRANDED_LEADERS.plan)
 
 
 @dataclass(frozen=True)
@@ -988,6 +1008,24 @@ class PlantedFault:
         return (self.name or self.plant.__name__).replace("_", " ")
 
 
+QUEUE_FAULTS = [
+    PlantedFault(queue_faults.leases_are_delivered_before_they_are_replicated, STRANDED_QUEUES, 50),
+    PlantedFault(queue_faults.new_coordinators_forget_leases, QUEUES, 50),
+    PlantedFault(queue_faults.new_coordinators_take_leases_for_nearly_over, QUEUES, 50),
+    PlantedFault(queue_faults.receipts_are_not_compared, QUEUES, 50),
+    PlantedFault(queue_faults.rewrites_forget_attempts, QUEUES, 50),
+    PlantedFault(queue_faults.rewrites_forget_what_is_leased, QUEUES, 50),
+    PlantedFault(queue_faults.aborted_transactions_finish_records, QUEUE_TRANSACTIONS, 50),
+    PlantedFault(queue_faults.moves_do_not_wait_for_their_transaction, QUEUES, 50, hint=18),
+    PlantedFault(queue_faults.new_coordinators_forget_delays, QUEUES, 50, hint=8),
+    PlantedFault(queue_faults.delivery_times_are_ignored, QUEUES, 50, hint=2),
+    PlantedFault(queue_faults.records_of_a_key_do_not_wait_for_each_other, QUEUES, 50),
+    PlantedFault(queue_faults.a_delayed_record_lets_its_key_pass, QUEUES, 50, hint=2),
+    PlantedFault(queue_faults.offers_go_beyond_the_last_stable_offset, QUEUES, 50),
+    PlantedFault(queue_faults.renewals_are_forgotten, QUEUES, 50, hint=2),
+    PlantedFault(queue_faults.times_to_live_are_ignored, QUEUES, 50),
+    PlantedFault(queue_faults.records_are_delivered_once_too_often, QUEUES, 50),
+]
 # What comes after a loss: elections by report, voters in doubt, verification and repair.
 RECOVERY_FAULTS = [
     PlantedFault(
@@ -1148,6 +1186,7 @@ FAULTS = [
     PlantedFault(consumer_group_faults.current_assignments_are_not_stored, CONSUMER_GROUP, 40, hint=6),
     PlantedFault(consumer_group_faults.heartbeats_of_old_epochs_are_accepted, CALM_CONSUMER_GROUP, 20),
     PlantedFault(consumer_group_faults.static_members_replace_each_other, CALM_CONSUMER_GROUP, 20),
+    *QUEUE_FAULTS,
 ]
 
 

@@ -11,9 +11,9 @@ def test_some_runs_have_a_consumer_group_and_all_others_are_what_they_would_be_w
     drawn = {seed: options_for(seed) for seed in range(400)}
 
     without = {
-        seed: SimulatedClusterOptions.draw(World(seed).random("options")).with_sinks(
-            World(seed).random("sinks")
-        )
+        seed: SimulatedClusterOptions.draw(World(seed).random("options"))
+        .with_sinks(World(seed).random("sinks"))
+        .with_queues(World(seed).random("queue clients"))
         for seed in drawn
     }
     others = [seed for seed, options in drawn.items() if not options.consumer_members]

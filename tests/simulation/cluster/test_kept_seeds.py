@@ -18,6 +18,7 @@ KEPT = [
     (4, None, "a node on a new disk ended because two leaders, one after the other, refused it"),
     (800643, None, "a voter in doubt was sure again once its disk had lost the doubt, too"),
     (930063, None, "a journal without its state brought back a record that had been cut off"),
+    (960237, None, "a flipped bit in the term of a raft entry made a damaged log the most up to date"),
     (70016, None, "a node on a new disk gave up while controllers changed"),
 ]
 

@@ -11,9 +11,9 @@ def test_some_seeds_with_transactions_have_a_sink_and_everything_else_is_drawn_a
     seeds = range(1, 401)
     drawn = {seed: options_for(seed) for seed in seeds}
     without = {
-        seed: SimulatedClusterOptions.draw(World(seed).random("options")).with_consumer_group(
-            World(seed).random("consumer group")
-        )
+        seed: SimulatedClusterOptions.draw(World(seed).random("options"))
+        .with_consumer_group(World(seed).random("consumer group"))
+        .with_queues(World(seed).random("queue clients"))
         for seed in seeds
     }
     with_sinks = [seed for seed, options in drawn.items() if options.sinks]

@@ -13,6 +13,7 @@ code checks simulated runs, clusters of processes and crash tests of a single no
     consumer_groups  who has which partition, epochs, and members that were fenced (KIP-848)
     transactions     all or nothing, read when committed, ended in the end, and only by the newest producer
     batches          transactions that are committed together: all of an attempt or none, and one attempt
+    queues           one lease at a time, nothing lost, nothing early, dead letters at the limit
     metadata         what was acknowledged is in every later image
     quorum           the properties of Raft
     voters           who votes is what was acknowledged last
@@ -21,6 +22,4 @@ code checks simulated runs, clusters of processes and crash tests of a single no
 Checkers are called in the order in which things happened. Most anomalies are known at
 once and put on a list; those that need the whole history come out of a function at the end.
 An anomaly is a sentence whose first words, up to the colon, say which kind it is.
-
-Left out: queues, which are not there yet.
 """

@@ -271,6 +271,11 @@ class TransactionChecker:
             self._check_intent(reader, value)
         self._ends[reader, place] = end
 
+    def delivered(self, reader: str, value: bytes) -> bool:
+        """A queue has delivered a value, which has to be committed; False: nobody has sent it."""
+        self._check_intent(reader, value)
+        return value in self._by_value
+
     def _check_intent(self, reader: str, value: bytes) -> None:
         history = self._by_value.get(value)
         if history is None:

@@ -10,6 +10,9 @@
                  ├── SimulatedSink               commits what its tasks wrote in batches; both die
                  ├── IsolatedConsumer            reads what is committed, or everything
                  ├── RackConsumer                reads what is committed from followers
+                 ├── JobProducer                 writes what queues have to do
+                 ├── QueueConsumer               leases, finishes, releases, renews, forgets
+                 ├── QueueTransactor             acknowledges in transactions, with an output
                  ├── RecordDeleter               deletes from the front of partitions
                  ├── PartitionMover              moves partitions to other brokers
                  ├── LeaderRotator               takes leader after leader out of a partition
@@ -32,7 +35,8 @@ or the network is cut, and time out. A run ends with everything repaired; the cl
 within bounded time, and then every partition is read to its end, every replica compared, every
 acknowledgement checked.
 
-Left out: queues, which are not there yet; nodes that join or leave for good; the HTTP pages.
+Left out: share consumers, the pause of queues and the redrive of dead letters; nodes that join or leave for
+good; the HTTP pages.
 """
 
 from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker

@@ -11,6 +11,7 @@ from penstock.sim.checkers.groups import GroupChecker
 from penstock.sim.checkers.log import LogHistory
 from penstock.sim.checkers.log_start import LogStartChecker
 from penstock.sim.checkers.metadata import MetadataChecker
+from penstock.sim.checkers.queues import QueueChecker, SettleAction, SettleOutcome
 from penstock.sim.checkers.quorum import QuorumChecker
 from penstock.sim.checkers.transactions import TransactionChecker
 from penstock.sim.checkers.voters import VoterChecker
@@ -32,6 +33,7 @@ class Journal:
     consumer_groups: ConsumerGroupChecker = field(default_factory=ConsumerGroupChecker)
     transactions: TransactionChecker = field(default_factory=TransactionChecker)
     batches: BatchCommitChecker = field(default_factory=BatchCommitChecker)
+    queues: QueueChecker = field(default_factory=QueueChecker)
     metadata: MetadataChecker = field(default_factory=MetadataChecker)
     voters: VoterChecker = field(default_factory=VoterChecker)
     quorum: QuorumChecker = field(default_factory=QuorumChecker)
@@ -63,11 +65,24 @@ class Journal:
         self.coverage.add("batch.committed", self.batches.committed)
         self.coverage.add("batch.repeated", self.batches.repeated)
         self.coverage.add("batch.refused", self.batches.refused)
+        self._add_queues()
         self.coverage.add("answers.checked", self.freshness.answers)
         self.coverage.add("quorum.elections", self.quorum.elections)
         self.coverage.add("quorum.voter_changes", self.voters.changes)
         self.coverage.add("records.deleted", self.log_starts.deletions)
         return self.coverage.visited()
+
+    def _add_queues(self) -> None:
+        queues = self.queues
+        self.coverage.add("queue.deliveries", queues.deliveries)
+        self.coverage.add("queue.redeliveries", queues.redeliveries)
+        self.coverage.add("queue.dead_letters", queues.dead_letters)
+        self.coverage.add("queue.expired", queues.expired)
+        self.coverage.add("queue.transactional_acks", queues.transactional_acks)
+        for action in SettleAction:
+            for outcome in (SettleOutcome.CONFIRMED, SettleOutcome.REFUSED):
+                name = f"queue.{action.name.lower()}_{outcome.value}"
+                self.coverage.add(name, queues.counts.get((action, outcome), 0))
 
     @property
     def acknowledged(self) -> int:
@@ -84,6 +99,7 @@ class Journal:
         yield from self.consumer_groups.anomalies
         yield from self.transactions.anomalies
         yield from self.batches.anomalies
+        yield from self.queues.anomalies
         yield from self.metadata.anomalies
         yield from self.quorum.anomalies
         yield from self.voters.anomalies

@@ -2,10 +2,14 @@
 
 import random
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from penstock.broker.cluster import BrokerSessionOptions, QuorumOptions, Voter
+from penstock.broker.coordinator import CoordinatorOptions
+from penstock.broker.coordinator.queues import QueueServiceOptions
 from penstock.broker.partitions import FsyncMode
 from penstock.core.model import MILLISECOND, SECOND, NodeId
+from penstock.core.queues import QueueSettings
 from penstock.core.raft import RaftOptions
 from penstock.node import ListenerOptions, NodeOptions
 from penstock.runtime import Address
@@ -18,6 +22,8 @@ TOPIC = "orders"
 TRANSFERS = "transfers"
 # Subscribed to by members of consumer groups, and written to by nobody.
 RETURNS = "returns"
+# Written to for queues alone.
+JOBS = "jobs"
 # Small, so that segments are rolled, snapshots taken and sessions ended within a few seconds.
 STATIC = {
     "log.segment.bytes": "6000",
@@ -36,6 +42,7 @@ TRANSACTIONS_SHARE = 0.4
 CONSUMER_GROUPS_SHARE = 0.15
 # Of the runs with transactions.
 SINKS_SHARE = 0.15
+QUEUES_SHARE = 0.15
 # Less often where it takes another node, and more time.
 FOUR_NODES_SHARE = 0.15
 CONSUMER_SESSION_MS = 1_000
@@ -43,6 +50,9 @@ CONSUMER_GROUPS = {
     "group.consumer.session.timeout.ms": str(CONSUMER_SESSION_MS),
     "group.consumer.heartbeat.interval.ms": "200",
 }
+# Replicas of dead letters and of queues: as many as of what they come from.
+QUEUES = {"min.insync.replicas": "2"}
+QUEUE_OPTIONS = QueueServiceOptions(coordinator=CoordinatorOptions(rewrite_records_min=60))
 RETENTION_BYTES = (3_000, 8_000)
 RETENTION_CHECK_MS = 150
 FSYNC_INTERVAL_MS = 200
@@ -56,6 +66,23 @@ COMPACTION = {
 RETAINED_SEGMENT_BYTES = 1_500
 QUORUM = QuorumOptions(snapshot_facts=60, segment_bytes=6_000)
 JOURNAL = JournalOptions(first_bytes=8 << 10, file_bytes=16 << 10, entry_bytes_max=2_000, full_files_max=1)
+
+
+class QueueGroup(NamedTuple):
+    """Consumers of a topic's queues, and how those deliver."""
+
+    name: str
+    topic: str
+    settings: QueueSettings
+    # Whether its topic is written to by transactions.
+    is_transactional: bool = False
+
+
+_RETRIES = QueueSettings(deliveries_max=3, backoff_ms=150, backoff_ms_max=400)
+WORKERS = QueueGroup("workers", JOBS, _RETRIES)
+ORDERED = QueueGroup("ordered", JOBS, replace(_RETRIES, is_key_ordered=True, deliveries_max=4))
+AUDITORS = QueueGroup("auditors", TRANSFERS, _RETRIES, is_transactional=True)
+QUEUE_GROUPS = {group.name: group for group in (WORKERS, ORDERED, AUDITORS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +118,9 @@ class SimulatedClusterOptions:
     sinks: int = 0
     # Consumers that read what is committed from followers; then every node has a rack of its own.
     rack_consumers: int = 0
+    # Consumers of each group of queues, besides those that acknowledge in transactions.
+    queue_consumers: int = 0
+    queue_transactors: int = 0
     # How much of each log is kept; -1: everything. Segments are smaller then.
     retention_bytes: int = -1
     # Between two batches of one producer to one partition, on average.
@@ -111,6 +141,8 @@ class SimulatedClusterOptions:
     commits_min: int = 5
     transactions_min: int = 5
     batches_min: int = 1
+    queue_acks_min: int = 20
+    queue_redeliveries_min: int = 3
     static: dict[str, str] = field(default_factory=lambda: dict(STATIC))
 
     @property
@@ -119,7 +151,8 @@ class SimulatedClusterOptions:
 
     @property
     def has_transactions(self) -> bool:
-        return bool(self.transactional_producers or self.transformers or self.sinks)
+        writers = (self.transactional_producers, self.transformers, self.sinks, self.queue_transactors)
+        return any(writers)
 
     @property
     def topic_configs(self) -> dict[str, str]:
@@ -149,6 +182,28 @@ class SimulatedClusterOptions:
         if not self.has_transactions or luck.random() >= SINKS_SHARE:
             return self
         return replace(self, sinks=1, transactional_producers=1, rack_consumers=1)
+
+    def with_queues(self, luck: random.Random) -> "SimulatedClusterOptions":
+        """The same workload, and in some of the runs queues in the place of other groups.
+
+        Drawn from randomness of its own, so that nothing else depends on it.
+        """
+        if luck.random() >= QUEUES_SHARE or self.compacted:
+            return self
+        consumers, transactors = luck.randint(1, 3), luck.randint(0, 2)
+        return replace(
+            self,
+            queue_consumers=consumers,
+            queue_transactors=transactors,
+            groups=1,
+            members=1,
+            # What is for queues may be done before a transaction of theirs is committed.
+            transactional_producers=max(self.transactional_producers, min(transactors, 1)),
+            transformers=0,
+            partitions=min(self.partitions, 2),
+            idempotent_producers=1,
+            transactions_min=1,
+        )
 
     @staticmethod
     def draw(luck: random.Random) -> "SimulatedClusterOptions":
@@ -214,9 +269,19 @@ def node_options(options: SimulatedClusterOptions, number: int) -> NodeOptions:
         # Segments are small: what production does for large ones is done for all of them.
         rebuild_bytes_max=0,
         journal=JOURNAL,
-        static=options.static | (CONSUMER_GROUPS if options.consumer_members else {}),
+        static=_static(options),
+        queues=QUEUE_OPTIONS,
         quorum=QUORUM,
         raft=RaftOptions(append_bytes_max=options.raft_append_bytes),
         # Runs last for seconds: a partition whose replica does not come back must not wait for most of one.
         sessions=BrokerSessionOptions(report_grace_ms=1_000),
     )
+
+
+def _static(options: SimulatedClusterOptions) -> dict[str, str]:
+    static = dict(options.static)
+    if options.consumer_members:
+        static |= CONSUMER_GROUPS
+    if options.queue_consumers and options.replicas > 2:
+        static |= QUEUES
+    return static

@@ -109,7 +109,8 @@ class EligibilityProbe:
         new = after.partition(*place)
         if old is not None and new is not None and new is not old:
             self._coverage.partition_changed(old, new)
-            if not new.is_moving:
+            # What several changes have made of it at once does not show what the ISR was when the move ended.
+            if not new.is_moving and new.partition_epoch == old.partition_epoch + 1:
                 added = [node_id for node_id in new.replicas if node_id not in old.origin]
                 self._checker.moved(place, added, new.isr)
 

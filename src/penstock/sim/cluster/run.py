@@ -1,24 +1,28 @@
 """One run: a cluster starts, is used under faults, settles, and is checked."""
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
 from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
 from penstock.broker.partitions import FsyncMode, LeaderPartition
-from penstock.core.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.broker.queues.dead_letters import dead_letter_topic
+from penstock.core.metadata import OFFSETS_TOPIC, QUEUES_TOPIC, TRANSACTIONS_TOPIC
 from penstock.core.metadata import Partition as PartitionState
 from penstock.core.metadata.topic_names import INTERNAL_TOPICS
 from penstock.core.model import MILLISECOND, SECOND, CorruptionError, Offset
+from penstock.core.queues.record_headers import ATTEMPTS, ORIGIN_OFFSET
 from penstock.server.kafka.backend import Backend
 from penstock.sim.checkers.durability import read_back
 from penstock.sim.checkers.log import check_compacted_copy, check_log
+from penstock.sim.checkers.queues import DeadLetterCopy
 from penstock.sim.checkers.replicas import ReplicaCopy, check_replicas
 from penstock.sim.checkers.transactions import LogEntry, LoggedMarker, LoggedRecord, aborted_in
+from penstock.sim.clocks import WORLD_BEGINS_MS
 from penstock.sim.cluster.journal import Place
 from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker
-from penstock.sim.cluster.options import TOPIC, TRANSFERS, SimulatedClusterOptions
+from penstock.sim.cluster.options import JOBS, TOPIC, TRANSFERS, SimulatedClusterOptions
 from penstock.sim.cluster.world import ClusterWorld
 from penstock.sim.faults import (
     ANYWHERE,
@@ -30,7 +34,7 @@ from penstock.sim.faults import (
     Nemesis,
     draw_weather,
 )
-from penstock.sim.values import OpenBatch, batches_of, end_of, values_of
+from penstock.sim.values import OpenBatch, batches_of, end_of, read_all_records, values_of
 from penstock.sim.world import EVERYTHING, RunResult, World
 from penstock.storage.log import PartitionLog
 
@@ -60,6 +64,7 @@ UNSYNCED_LOSES = (
     FaultKind.POWER_CUT_IN_WRITE,
     FaultKind.FAILED_SYNC,
 )
+DEAD_LETTERS = "penstock-dead-letters-"
 # So many times as long as the faults, until enough is done.
 RELENTING = 15
 
@@ -158,6 +163,7 @@ def judge(cluster: ClusterWorld) -> list[str]:
         final = finals[place] = read_to_the_end(cluster, place, values_of)
         anomalies += [f"{place[0]}/{place[1]} {anomaly}" for anomaly in check_log(history, final, start)]
     anomalies += _check_transactions(cluster)
+    anomalies += _check_queues(cluster, finals)
     if not _settle(cluster):
         # What was read may have been found damaged, and is repaired.
         return [*anomalies, *_stuck(cluster, "after the last read")]
@@ -191,6 +197,79 @@ def _check_transactions(cluster: ClusterWorld) -> list[str]:
                     f"aborted index: {place[0]}/{place[1]} on {node_id} has {sorted(found)}, not {expected}"
                 )
     return anomalies
+
+
+def _check_queues(cluster: ClusterWorld, finals: Mapping[Place, list[tuple[int, bytes]]]) -> list[str]:
+    """Compare what consumers of queues saw with the topics, and with the dead letters."""
+    if not cluster.jobs:
+        return []
+    logs: dict[str, dict[Place, list[tuple[int, bytes]]]] = {}
+    letters: list[DeadLetterCopy] = []
+    groups = _dead_letter_groups(cluster)
+    for group, place in cluster.queues():
+        records = (
+            finals[place]
+            if place in finals
+            else [
+                (offset, value)
+                for batch in _committed(read_to_the_end(cluster, place, _batches_of))
+                for offset, value in batch.values
+            ]
+        )
+        logs.setdefault(group.name, {})[place] = records
+    for place in dict.fromkeys(place for _, place in cluster.queues()):
+        letters += _dead_letters(cluster, place, groups)
+    now_ms = WORLD_BEGINS_MS + cluster.world.scheduler.now // MILLISECOND
+    return cluster.journal.queues.check(logs, letters, cluster.journal.transactions.found_committed, now_ms)
+
+
+def _committed(batches: Iterable[tuple[int, OpenBatch]]) -> Iterator[OpenBatch]:
+    """Batches of transactions that are committed."""
+    pending: dict[int, list[OpenBatch]] = {}
+    for _, batch in batches:
+        header, _, is_commit = batch
+        if is_commit is None:
+            pending.setdefault(header.producer_id, []).append(batch)
+        else:
+            ended = pending.pop(header.producer_id, [])
+            yield from ended if is_commit else ()
+
+
+def _dead_letter_groups(cluster: ClusterWorld) -> dict[int, str]:
+    """Whose dead letters a producer moves."""
+    led = cluster.leader_of((TRANSACTIONS_TOPIC, 0))
+    groups: dict[int, str] = {}
+    for node in cluster.nodes.values():
+        for coordinator in _backend(node).transactions._coordinators:
+            if coordinator.partition is led:
+                for transactional_id, known in coordinator.machine.image.transactions.items():
+                    if transactional_id.startswith(DEAD_LETTERS):
+                        groups[known.producer_id] = transactional_id.rsplit("-", 1)[1]
+    return groups
+
+
+def _dead_letters(cluster: ClusterWorld, place: Place, groups: Mapping[int, str]) -> Iterator[DeadLetterCopy]:
+    """The committed dead letters of a partition, as long as nobody has changed the number of partitions."""
+    image, dead = cluster.newest_image(), (dead_letter_topic(place[0]), place[1])
+    if image is None or image.partition(*dead) is None:
+        return
+    headers: dict[int, dict[str, bytes | None]] = {}
+
+    def parse(content: bytes) -> list[tuple[int, OpenBatch]]:
+        for record in read_all_records(content):
+            headers[record.offset] = dict(record.headers)
+        return _batches_of(content)
+
+    for batch in _committed(read_to_the_end(cluster, dead, parse)):
+        for offset, value in batch.values:
+            origin = headers[offset]
+            yield DeadLetterCopy(
+                groups[batch.header.producer_id],
+                place,
+                int(origin[ORIGIN_OFFSET] or b"-1"),
+                value,
+                int(origin[ATTEMPTS] or b"-1"),
+            )
 
 
 def _batches_of(content: bytes) -> list[tuple[int, OpenBatch]]:
@@ -327,7 +406,7 @@ def _backend(node: ClusterNode) -> Backend:
 
 def is_replicated(path: str) -> bool:
     """Whether other nodes have what is in a file: that of a partition that clients use, or of the quorum."""
-    used = (TOPIC, TRANSFERS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+    used = (TOPIC, TRANSFERS, JOBS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, QUEUES_TOPIC)
     return path.startswith((*(f"logs/{topic}/" for topic in used), "meta/raft/"))
 
 
@@ -367,6 +446,7 @@ def options_for(seed: int, nodes: int | None = None) -> SimulatedClusterOptions:
     drawn = SimulatedClusterOptions.draw(world.random("options"))
     drawn = drawn.with_consumer_group(world.random("consumer group"))
     drawn = drawn.with_sinks(world.random("sinks"))
+    drawn = drawn.with_queues(world.random("queue clients"))
     return drawn if nodes is None else replace(drawn, nodes=nodes)
 
 

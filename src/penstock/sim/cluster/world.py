@@ -4,15 +4,27 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from penstock.broker.cluster.bootstrap import BootstrapFailed
-from penstock.core.metadata import NO_LEADER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, MetadataImage
-from penstock.core.model import MILLISECOND, NodeId
+from penstock.broker.partitions import LeaderPartition
+from penstock.broker.queues.dead_letters import dead_letter_topic
+from penstock.core.metadata import (
+    NO_LEADER,
+    OFFSETS_TOPIC,
+    QUEUES_TOPIC,
+    TRANSACTIONS_TOPIC,
+    MetadataImage,
+)
+from penstock.core.model import MILLISECOND, NodeId, PartitionIndex
+from penstock.core.queues import QueueId
+from penstock.core.queues.queue import Queue
 from penstock.runtime import Address
+from penstock.sim.checkers.queues import QueuePolicy
 from penstock.sim.cluster.clients.admin import SimulatedAdmin, TopicCreator
 from penstock.sim.cluster.clients.consumer_members import ConsumerGroupMember
 from penstock.sim.cluster.clients.consumers import AssignedConsumer
 from penstock.sim.cluster.clients.deletions import RecordDeleter
 from penstock.sim.cluster.clients.members import SimulatedMember
 from penstock.sim.cluster.clients.producers import AtMostOnceProducer, IdempotentProducer
+from penstock.sim.cluster.clients.queues import JobProducer, QueueConsumer, QueueTransactor
 from penstock.sim.cluster.clients.reassignments import LeaderRotator, PartitionMover
 from penstock.sim.cluster.clients.sinks import SimulatedSink
 from penstock.sim.cluster.clients.transactions import IsolatedConsumer, RackConsumer, TransactionalProducer
@@ -21,8 +33,12 @@ from penstock.sim.cluster.clients.voters import VoterAdmin
 from penstock.sim.cluster.journal import Journal, Place
 from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker
 from penstock.sim.cluster.options import (
+    JOBS,
+    QUEUE_GROUPS,
     TOPIC,
     TRANSFERS,
+    WORKERS,
+    QueueGroup,
     SimulatedClusterOptions,
     name_of,
     node_options,
@@ -41,6 +57,8 @@ CONSUMER_GROUP = "consumer-group"
 STATIC_EVERY = 3
 # Between two transactions of one producer, in steps of one that writes without.
 TRANSACTION_STEPS = 2
+# Between two batches of what queues have to do.
+JOB_STEPS = 3
 EVENTS_MAX = 300_000
 # A controller is new in its term, and again if it has survived a fault for so long.
 NEW_AGAIN_NS = 1_500 * MILLISECOND
@@ -55,6 +73,7 @@ OtherClient: TypeAlias = (
     | SimulatedMember
     | ConsumerGroupMember
     | SimulatedAdmin
+    | QueueConsumer
     | RecordDeleter
     | PartitionMover
     | VoterAdmin
@@ -85,8 +104,9 @@ class ClusterWorld:
         count = options.partitions if options.has_transactions else 0
         self.transfers = [(TRANSFERS, index) for index in range(count)]
         internal = [(OFFSETS_TOPIC, 0), *([(TRANSACTIONS_TOPIC, 0)] if self.transfers else [])]
+        self.jobs = [(JOBS, index) for index in range(options.partitions if options.queue_consumers else 0)]
         # What faults are aimed at, and the probe looks at.
-        self.used = [*self.places, *self.transfers, *internal]
+        self.used = [*self.places, *self.transfers, *internal, *self._queue_places()]
         self.probe.watch(self.used)
         self._progress = [0 for _ in self.places]
         self.waits_for_groups = False
@@ -105,6 +125,7 @@ class ClusterWorld:
             )
             for n in range(options.consumer_members)
         ]
+        self.queue_consumers = self._queue_consumers()
         self.others = self._others()
         self.world.hosts += [client.host for client in (*self.producers, *self.others)]
         self.world.hosts += [task.host for sink in self.sinks for task in sink.tasks]
@@ -115,6 +136,39 @@ class ClusterWorld:
         node.machine.pace.work_max_ns = MILLISECOND
         node.machine.pace.sync_max_ns = self.options.sync_max_ns
         self.nodes[node.node_id] = node
+
+    def _queue_places(self) -> list[Place]:
+        """The partitions that are there because of queues."""
+        if not self.jobs:
+            return []
+        letters = [(dead_letter_topic(topic), index) for topic, index in (*self.jobs, *self.transfers)]
+        return [*self.jobs, (QUEUES_TOPIC, 0), *letters]
+
+    def queues(self) -> Iterator[tuple[QueueGroup, Place]]:
+        """Every queue that consumers have to drain."""
+        for group in QUEUE_GROUPS.values() if self.jobs else ():
+            for place in self.jobs if group.topic == JOBS else self.transfers:
+                yield group, place
+
+    def _queue_consumers(self) -> Sequence[QueueConsumer]:
+        options, pace_ms = self.options, self.options.pace_ms
+        for group in QUEUE_GROUPS.values():
+            settings = group.settings
+            self.journal.queues.policies[group.name] = QueuePolicy(
+                settings.deliveries_max, settings.is_key_ordered, settings.backoff_ms, settings.backoff_ms_max
+            )
+        groups = dict.fromkeys(group for group, _ in self.queues())
+        return [
+            *(
+                QueueConsumer(self, f"{group.name}-{n}", group, pace_ms)
+                for group in groups
+                for n in range(1 if group.is_transactional else options.queue_consumers)
+            ),
+            *(
+                QueueTransactor(self, f"transactor-{n}", WORKERS, self.transfers, pace_ms)
+                for n in range(options.queue_transactors)
+            ),
+        ]
 
     def _producers(self) -> Sequence[WritingClient]:
         places, options = self.places, self.options
@@ -133,6 +187,7 @@ class ClusterWorld:
             AtMostOnceProducer(self, "at-most-once", places, options.pace_ms),
             *transactional,
             *self.sinks,
+            *(JobProducer(self, "jobs", self.jobs, JOB_STEPS * options.pace_ms) for _ in self.jobs[:1]),
         ]
 
     def _others(self) -> Sequence[OtherClient]:
@@ -146,6 +201,7 @@ class ClusterWorld:
                 for n in range(options.members)
             ),
             *self.consumer_members,
+            *self.queue_consumers,
             *(
                 TransformingMember(self, f"transformer-{n}", TRANSFORMERS, places, self.transfers)
                 for n in range(options.transformers)
@@ -191,6 +247,12 @@ class ClusterWorld:
             producer.finish()
         for member in self.consumer_members:
             member.settle()
+        for consumer in self.queue_consumers:
+            consumer.drain()
+        if self.queue_consumers:
+            # Whoever is an hour behind would deliver what is for later an hour late.
+            for node in self.world.nodes.values():
+                node.set_clock()
 
     def stop_clients(self) -> None:
         for other in self.others:
@@ -209,6 +271,16 @@ class ClusterWorld:
             yield f"only {journal.transactions.committed} transactions were committed"
         if self.sinks and journal.batches.committed < options.batches_min:
             yield f"only {journal.batches.committed} batches were committed"
+        yield from self._too_little_of_queues()
+
+    def _too_little_of_queues(self) -> Iterator[str]:
+        options, journal = self.options, self.journal
+        if self.jobs:
+            acks, again = journal.queues.acknowledgements, journal.queues.redeliveries
+            if acks < options.queue_acks_min:
+                yield f"only {acks} records of queues were acknowledged"
+            if again < options.queue_redeliveries_min:
+                yield f"only {again} records of queues were delivered again"
 
     def has_done_enough(self) -> bool:
         return next(self.too_little(), None) is None
@@ -227,9 +299,50 @@ class ClusterWorld:
                     yield f"{group} is at {committed} of {place}, which ends at {end} or later"
             yield from self._readers_behind(AssignedConsumer, place, end)
         yield from self._unsettled_consumer_group()
+        yield from self.undrained()
         for place in self.transfers:
             end = self.journal.transactions.acknowledged_end(place)
             yield from self._readers_behind(IsolatedConsumer, place, end)
+
+    def undrained(self) -> Iterator[str]:
+        """Queues with something to do."""
+        image = self.newest_image()
+        if image is None:
+            return
+        for group, place in self.queues():
+            name, queue = f"the queue of {group.name} on {place[0]}/{place[1]}", self._queue(group, place)
+            led = self.leader_of(place)
+            if queue is None or led is None:
+                yield f"{name} is nowhere"
+            elif queue.entries:
+                first = next(iter(queue.entries.values()))
+                yield f"{name} has {len(queue.entries)} records left: {first.stored()}"
+            elif queue.end < led.log.last_stable_offset:
+                yield f"{name} is at {queue.end} of {led.log.last_stable_offset}"
+
+    def _queue(self, group: QueueGroup, place: Place) -> Queue | None:
+        image = self.newest_image()
+        topic = None if image is None else image.topic(place[0])
+        led, node = self.leader_of((QUEUES_TOPIC, 0)), self._leading_node((QUEUES_TOPIC, 0))
+        if topic is None or led is None or node is None or node.backstage is None:
+            return None
+        for coordinator in node.backstage._queues or ():
+            if coordinator.partition is led and coordinator.state.value is None:
+                queue_id = QueueId(group.name, topic.id, PartitionIndex(place[1]))
+                return coordinator.machine.queues.get(queue_id)
+        return None
+
+    def _leading_node(self, place: Place) -> ClusterNode | None:
+        image = self.newest_image()
+        partition = None if image is None else image.partition(*place)
+        return None if partition is None else self.nodes.get(partition.leader)
+
+    def leader_of(self, place: Place) -> LeaderPartition | None:
+        """The partition at its leader, if that is ready."""
+        node = self._leading_node(place)
+        backend = None if node is None else node.backend
+        led = None if backend is None else backend.partitions.find(*place)
+        return None if led is None or not led.is_established else led
 
     def _unsettled_consumer_group(self) -> Iterator[str]:
         """Partitions of subscribed topics without one owner, and those whose owner does not want them."""

@@ -9,6 +9,7 @@
     transactions     those who write in transactions, and those who read what is committed
     transformers     those who read as a group and write in transactions
     sinks            tasks that write in transactions, and drivers that commit them in batches
+    queues           those who write what queues have to do, and their consumers
     admin            those who change the metadata
     deletions        those who delete records
     reassignments    those who move partitions

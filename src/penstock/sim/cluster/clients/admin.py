@@ -27,14 +27,22 @@ from penstock.sim.checkers.metadata import RegisterChange
 from penstock.sim.cluster.clients.client import ClusterNodes, SimulatedClient
 from penstock.sim.cluster.clients.connection import RequestLost
 from penstock.sim.cluster.node import FLUSH, MINIMUM, SETTING, Register, RegisterKind
-from penstock.sim.cluster.options import RETURNS, TOPIC, TRANSFERS, SimulatedClusterOptions
+from penstock.sim.cluster.options import (
+    JOBS,
+    QUEUE_GROUPS,
+    RETURNS,
+    TOPIC,
+    TRANSFERS,
+    QueueGroup,
+    SimulatedClusterOptions,
+)
 
 TIMEOUT_MS = 1_000
 PARTITIONS_MAX = 4
 MINIMUM_USUAL = 2
 # One at a time changes the topic that all clients work with.
 FIRST_ADMIN = "admin-0"
-TOPIC_RESOURCE = 2
+TOPIC_RESOURCE, GROUP_RESOURCE = 2, 32
 DELETE_IDS_SINCE = 6
 # Nobody knows what became of it.
 UNCERTAIN = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -144,10 +152,18 @@ class TopicCreator(SimulatedClient):
 
     def __init__(self, nodes: ClusterNodes, options: SimulatedClusterOptions) -> None:
         super().__init__(nodes, "creator")
-        self._wishes = [_creation(TOPIC, options.partitions, options.replicas, options.topic_configs)]
+        # In front of their topic: whoever knows that knows them.
+        groups = QUEUE_GROUPS.values() if options.queue_consumers else ()
+        self._wishes = [_group_settings(group) for group in groups]
+        self._wishes += [_creation(TOPIC, options.partitions, options.replicas, options.topic_configs)]
         if options.has_transactions:
             configs = {"min.insync.replicas": options.topic_configs["min.insync.replicas"]}
             self._wishes.append(_creation(TRANSFERS, options.partitions, options.replicas, configs))
+        if options.queue_consumers:
+            configs = {"min.insync.replicas": options.topic_configs["min.insync.replicas"]}
+            # Nodes' clocks may be hours behind.
+            configs["message.timestamp.after.max.ms"] = str(2**62)
+            self._wishes.append(_creation(JOBS, options.partitions, options.replicas, configs))
         if options.consumer_members:
             self._wishes.append(_creation(RETURNS, options.partitions, options.replicas))
 
@@ -156,7 +172,7 @@ class TopicCreator(SimulatedClient):
         return not self._wishes
 
     def start(self) -> None:
-        version = self.versions.of(CreateTopicsRequest)
+        version = self.versions.of(self._wishes[0].kind)
         self.ask(self.any_node(), self._wishes[0].request(version), version, self._created)
 
     def _created(self, reply: object) -> None:
@@ -229,6 +245,33 @@ def _minimum(value: int) -> MetadataChange:
 def _flush(records: int) -> MetadataChange:
     """Sync after so many records: after one, producers wait for it."""
     return _config(Register(RegisterKind.FLUSH, TOPIC), FLUSH, records)
+
+
+def _group_settings(group: QueueGroup) -> MetadataChange:
+    settings = group.settings
+    values = {
+        "queue.key.ordered": str(settings.is_key_ordered).lower(),
+        "queue.retries.max": str(settings.deliveries_max - 1),
+        "queue.backoff.ms": str(settings.backoff_ms),
+        "queue.backoff.max.ms": str(settings.backoff_ms_max),
+    }
+    configs = tuple(
+        IncrementalAlterConfigsRequestConfig(
+            name=name, config_operation=ConfigOperation.SET.value, value=value
+        )
+        for name, value in values.items()
+    )
+    resource = IncrementalAlterConfigsRequestResource(
+        resource_type=GROUP_RESOURCE, resource_name=group.name, configs=configs
+    )
+    return MetadataChange(
+        Register(RegisterKind.SETTING, group.name),
+        str(settings),
+        IncrementalAlterConfigsRequest,
+        lambda _: IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False),
+        lambda response: response.responses[0],
+        None,
+    )
 
 
 def _config(register: Register, setting: str, value: int) -> MetadataChange:

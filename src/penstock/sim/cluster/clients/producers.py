@@ -1,6 +1,7 @@
 """Clients that write: one kind whose records must never be lost, one whose records may be."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -172,13 +173,15 @@ class IdempotentProducer(SimulatedProducer):
         name = b"%s/%d" % (self.host.encode(), lane.place[1])
         values = [b"%s/%d" % (name, lane.made + i) for i in range(count)]
         self.journal.log(*lane.place).sent.setdefault(self.host, []).extend(values)
-        keyed = self.journal.is_compacted
-        content = batch_of(values, self._producer_id, lane.sequence, keyed=keyed)
-        batch = InFlightBatch(lane.batches, values, lane.sequence, content)
+        batch = InFlightBatch(lane.batches, values, lane.sequence, self._content(lane, values))
         lane.batches += 1
         lane.made += count
         lane.sequence += count
         return batch
+
+    def _content(self, lane: PartitionQueue, values: Sequence[bytes]) -> bytes:
+        assert self._producer_id is not None
+        return batch_of(values, self._producer_id, lane.sequence, keyed=self.journal.is_compacted)
 
     def _send_more(self, lane: PartitionQueue) -> None:
         if lane.is_failing:

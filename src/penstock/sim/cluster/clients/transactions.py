@@ -127,9 +127,9 @@ class TransactionClient(SimulatedProducer):
 
     transactional_id: str
 
-    def __init__(self, nodes: ClusterNodes, host: str) -> None:
+    def __init__(self, nodes: ClusterNodes, host: str, *, is_new: bool = False) -> None:
         luck = nodes.world.random(f"protocol {host}")
-        self.is_new = luck.random() < NEW_PROTOCOL
+        self.is_new = luck.random() < NEW_PROTOCOL or is_new
         newest = self.is_new or luck.random() < NEWEST
         super().__init__(nodes, host, VersionPolicy.NEWEST if newest else VersionPolicy.ANY)
         self.topics = (TOPIC, TRANSFERS)

@@ -1,0 +1,197 @@
+"""Queues that are wrong in one way each: faults of their coordinators, and of the leaders that offer records.
+
+As in `planted_faults`, which runs them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.broker.coordinator.runtime import Coordinator
+from penstock.broker.queues.record_reader import RecordReader
+from penstock.core.model import MILLISECOND, ErrorKind, Instant, Now, Offset
+from penstock.core.queues import (
+    FinishMoves,
+    LeaseClaim,
+    QueueCoordinator,
+    QueueFact,
+    QueueOutcome,
+    QueueRecord,
+    RecordsStored,
+    RecordState,
+    coordinator,
+    record_headers,
+)
+from penstock.core.queues.delivery_order import DeliveryOrder, QueueEntry
+from penstock.core.queues.facts import NO_TIME
+from penstock.core.queues.queue import Queue
+from penstock.core.records import Record
+from penstock.storage.log import PartitionLog
+
+Patch = pytest.MonkeyPatch
+
+
+def leases_are_delivered_before_they_are_replicated(patch: Patch) -> None:
+    """A new coordinator may not know of them."""
+    release = Coordinator._release_when_committed
+
+    def release_early(self: Coordinator[Any, Any, Any], end: Offset, replies: Sequence[Any]) -> None:
+        if isinstance(self.machine, QueueCoordinator):
+            self._release(replies)
+        else:
+            release(self, end, replies)
+
+    patch.setattr(Coordinator, "_release_when_committed", release_early)
+
+
+def new_coordinators_forget_leases(patch: Patch) -> None:
+    go_live = Queue.go_live
+
+    def go_live_without(self: Queue, now: Now) -> None:
+        for entry in self.entries.values():
+            if entry.lease is not None and entry.producer is None and self.order is None:
+                entry.state, entry.lease = RecordState.AVAILABLE, None
+        go_live(self, now)
+
+    patch.setattr(Queue, "go_live", go_live_without)
+
+
+def new_coordinators_take_leases_for_nearly_over(patch: Patch) -> None:
+    """As if they had counted from the old coordinator's time."""
+    resume = QueueCoordinator.resume
+
+    def resume_late(self: QueueCoordinator, now: Now) -> QueueOutcome:
+        outcome = resume(self, now)
+        for queue in self.queues.values():
+            for entry in queue.entries.values():
+                if entry.lease is not None and entry.producer is None and queue.order is not None:
+                    queue.order.renew(entry, Instant(now.instant + MILLISECOND))
+        return outcome
+
+    patch.setattr(QueueCoordinator, "resume", resume_late)
+
+
+def receipts_are_not_compared(patch: Patch) -> None:
+    """Whoever had a record once may settle it for its holder."""
+
+    def problem_with(entry: QueueEntry | None, _claim: LeaseClaim, _consumer: str | None) -> ErrorKind | None:
+        is_leased = entry is not None and entry.state is RecordState.LEASED
+        return None if is_leased else ErrorKind.INVALID_RECORD_STATE
+
+    patch.setattr(coordinator, "_problem_with_claim", problem_with)
+
+
+def rewrites_forget_attempts(patch: Patch) -> None:
+    stored = QueueEntry.stored
+    patch.setattr(QueueEntry, "stored", lambda self: stored(self)._replace(attempts=0))
+
+
+def rewrites_forget_what_is_leased(patch: Patch) -> None:
+    snapshot = QueueCoordinator.snapshot
+
+    def snapshot_without(self: QueueCoordinator) -> Iterator[QueueFact]:
+        for fact in snapshot(self):
+            if isinstance(fact, RecordsStored):
+                kept = tuple(each for each in fact.records if each.state is not RecordState.LEASED)
+                fact = replace(fact, records=kept)
+            yield fact
+
+    patch.setattr(QueueCoordinator, "snapshot", snapshot_without)
+
+
+def aborted_transactions_finish_records(patch: Patch) -> None:
+    end = Queue.end_transaction
+    patch.setattr(
+        Queue, "end_transaction", lambda self, offset, *, is_commit: end(self, offset, is_commit=True)
+    )
+
+
+def moves_do_not_wait_for_their_transaction(patch: Patch) -> None:
+    """If it is aborted, the dead letter is nowhere."""
+    finish = QueueCoordinator._finish_moves
+
+    def finish_at_once(
+        self: QueueCoordinator, queue: Queue, command: FinishMoves, outcome: QueueOutcome
+    ) -> None:
+        finish(self, queue, replace(command, producer=None), outcome)
+
+    patch.setattr(QueueCoordinator, "_finish_moves", finish_at_once)
+
+
+def new_coordinators_forget_delays(patch: Patch) -> None:
+    go_live = Queue.go_live
+
+    def go_live_at_once(self: Queue, now: Now) -> None:
+        for entry in self.entries.values():
+            entry.delay_ms = 0
+        go_live(self, now)
+
+    patch.setattr(Queue, "go_live", go_live_at_once)
+
+
+def delivery_times_are_ignored(patch: Patch) -> None:
+    attributes_of = record_headers.attributes_of
+
+    def without_time(record: Record, *, is_key_ordered: bool) -> QueueRecord | None:
+        found = attributes_of(record, is_key_ordered=is_key_ordered)
+        return None if found is None else found._replace(deliver_at=NO_TIME)
+
+    patch.setattr(record_headers, "attributes_of", without_time)
+
+
+def records_of_a_key_do_not_wait_for_each_other(patch: Patch) -> None:
+    patch.setattr(DeliveryOrder, "_key_of", lambda *_: None)
+
+
+def a_delayed_record_lets_its_key_pass(patch: Patch) -> None:
+    """It is behind those that came later when its delay is over."""
+    first_of = DeliveryOrder._first_of
+
+    def first_not_delayed(self: DeliveryOrder, key: int) -> QueueEntry | None:
+        for offset in self._keys.get(key, ()):
+            entry = self._entries.get(offset)
+            if entry is not None and entry.state is RecordState.AVAILABLE and offset not in self.delayed:
+                return entry
+        return first_of(self, key)
+
+    patch.setattr(DeliveryOrder, "_first_of", first_not_delayed)
+
+
+def offers_go_beyond_the_last_stable_offset(patch: Patch) -> None:
+    """Up to the high watermark: what is open is delivered, and what was aborted since."""
+    read = RecordReader.read
+
+    def read_all(self: RecordReader, *arguments: Any, **options: Any) -> None:
+        with pytest.MonkeyPatch.context() as reading:
+            reading.setattr(PartitionLog, "last_stable_offset", property(lambda log: log.high_watermark))
+            read(self, *arguments, **options)
+
+    patch.setattr(RecordReader, "read", read_all)
+
+
+def renewals_are_forgotten(patch: Patch) -> None:
+    patch.setattr(QueueCoordinator, "_renew", lambda *_: None)
+
+
+def times_to_live_are_ignored(patch: Patch) -> None:
+    select = DeliveryOrder.select
+
+    def select_all(self: DeliveryOrder, records_max: int, now: Now, expired_max: int) -> object:
+        return select(self, records_max, now._replace(wall=NO_TIME), expired_max)
+
+    patch.setattr(DeliveryOrder, "select", select_all)
+
+
+def records_are_delivered_once_too_often(patch: Patch) -> None:
+    fail = QueueCoordinator._fail
+
+    def fail_late(self: QueueCoordinator, queue: Queue, *arguments: Any) -> None:
+        head = queue.stored
+        more = replace(head.settings, deliveries_max=head.settings.deliveries_max + 1)
+        queue.stored = replace(head, settings=more)
+        fail(self, queue, *arguments)
+        queue.stored = head
+
+    patch.setattr(QueueCoordinator, "_fail", fail_late)
