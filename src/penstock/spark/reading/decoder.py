@@ -23,10 +23,6 @@ longer than it need be, a header that is not UTF-8), it raises `NotVectorizable`
 reads the batches again, record by record, with `penstock.core.records`. So there is one place that
 says what is wrong with a record, and the two ways give the same columns.
 
-A control batch is never shown. With `committed_only`, neither are the records of a transaction that
-was aborted: the response lists producer and first offset of each, and everything transactional that
-this producer wrote from there on is skipped, up to the marker that ended the transaction.
-
 `NATIVE` says whether `record_ends` runs compiled (`make native`) or as Python.
 
 Left out: message formats before magic 2.
@@ -38,25 +34,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from fastcrc import crc32
 
 from penstock.client.consumer import PolledRecord
-from penstock.core.protocol.messages.fetch import FetchResponseAbortedTransaction
-from penstock.core.records import BatchHeader, ControlType, CorruptBatch, read_control, read_records
-from penstock.core.records.batch import (
-    CODEC_MASK,
-    CONTROL,
-    CRC_START,
-    HEADER_BYTES,
-    LOG_APPEND_TIME,
-    PREFIX_BYTES,
-)
+from penstock.client.visible_batches import VisibleBatch, named
+from penstock.core.records import BatchHeader, CorruptBatch, read_records
+from penstock.core.records.batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME
 from penstock.core.records.compression import LIMIT_BYTES, unpack_payload
 from penstock.spark.reading import record_ends
 from penstock.spark.reading.record_ends import walk
 from penstock.spark.reading.spans import OffsetRange, record_schema
 
-_crc32c = crc32.iscsi
 Ints = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
 # Longer varints are legal and nobody writes them; `exact_batch` reads them.
@@ -72,69 +59,6 @@ _ROUNDS_MAX = 64
 # Beyond it, a time in microseconds does not fit into 64 bits.
 TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 NATIVE = not (record_ends.__file__ or "").endswith(".py")
-
-
-class VisibleBatch(NamedTuple):
-    """One batch with records to read: its header and all its bytes."""
-
-    header: BatchHeader
-    batch: memoryview
-
-
-class AbortedTransactionFilter:
-    """Which producers are inside an aborted transaction, as batches go by in order."""
-
-    def __init__(self, aborted: Iterable[FetchResponseAbortedTransaction]) -> None:
-        self._to_come = sorted(((one.first_offset, one.producer_id) for one in aborted), reverse=True)
-        self._inside: set[int] = set()
-
-    def hides(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Whether the records of this batch were aborted."""
-        while self._to_come and self._to_come[-1][0] <= header.last_offset:
-            self._inside.add(self._to_come.pop()[1])
-        if header.producer_id not in self._inside:
-            return False
-        if header.is_control:
-            if _ends_in_abort(header, batch):
-                self._inside.discard(header.producer_id)
-            return True
-        return header.is_transactional
-
-
-def shown_batches(
-    records: memoryview,
-    headers: Iterable[BatchHeader],
-    aborted: Sequence[FetchResponseAbortedTransaction],
-    end: int,
-) -> Iterator[VisibleBatch]:
-    """The batches before offset `end` that hold records to show."""
-    transactions = AbortedTransactionFilter(aborted) if aborted else None
-    start = 0
-    for header in headers:
-        # By index, for there can be as many batches as records: base offset, length, CRC, attributes.
-        if header[0] >= end:
-            return
-        following = start + PREFIX_BYTES + header[1]
-        batch = records[start:following]
-        start = following
-        if _crc32c(batch[CRC_START:]) != header[4]:
-            raise named(header, "its CRC-32C does not match")
-        if transactions is not None and transactions.hides(header, batch):
-            continue
-        if not header[5] & CONTROL:
-            yield VisibleBatch(header, batch)
-
-
-def _ends_in_abort(header: BatchHeader, batch: memoryview) -> bool:
-    try:
-        return read_control(batch).control_type is ControlType.ABORT
-    except CorruptBatch as broken:
-        raise named(header, broken) from None
-
-
-def named(header: BatchHeader, reason: object) -> CorruptBatch:
-    """What is wrong with a batch, and which one it is."""
-    return CorruptBatch(f"the batch at offset {header.base_offset}: {reason}")
 
 
 class NotVectorizable(Exception):

@@ -6,9 +6,10 @@ import pyarrow as pa
 
 from penstock.client import ClientError, Endpoint
 from penstock.client.consumer import PartitionConsumer, PollResult
+from penstock.client.visible_batches import shown_batches
 from penstock.core.records import CorruptBatch
 from penstock.spark.errors import PipelineError
-from penstock.spark.reading.decoder import arrow_batches, row_batch, shown_batches
+from penstock.spark.reading.decoder import arrow_batches, row_batch
 from penstock.spark.reading.fetcher import BrokerDirectory, FetchedBatches, OffsetRangeFetcher, RetryPolicy
 from penstock.spark.reading.spans import (
     ROWS_MAX,

@@ -4,12 +4,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from penstock.client.visible_batches import VisibleBatch
 from penstock.core.records import CompressionType, CorruptBatch, Record, read_header, write_batch
 from penstock.core.records.record import assemble
 from penstock.spark.reading import OffsetRange, record_schema
 from penstock.spark.reading.decoder import (
     NotVectorizable,
-    VisibleBatch,
     arenas,
     arrow_batches,
     locate,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.client.visible_batches import shown_batches
 from penstock.core.protocol.messages.fetch import FetchResponseAbortedTransaction
 from penstock.core.records import (
     HEADER_BYTES,
@@ -15,7 +16,6 @@ from penstock.core.records import (
     write_control_batch,
 )
 from penstock.core.records.record import assemble
-from penstock.spark.reading.decoder import shown_batches
 
 EVERYTHING = 1 << 40
 
