@@ -68,7 +68,7 @@ def launch(
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if tree is not None:
         environment["PYTHONPATH"] = str(tree / "src")
-    listeners = [f"--kafka={kafka}", "--http=127.0.0.1:0", "--metrics=127.0.0.1:0"]
+    listeners = [f"--kafka={kafka}", "--http=127.0.0.1:0", "--grpc=127.0.0.1:0", "--metrics=127.0.0.1:0"]
     chosen = [word for setting in settings for word in ("--set", setting)]
     with data_dir.with_suffix(".log").open("ab") as events:
         return subprocess.Popen(

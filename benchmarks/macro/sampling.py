@@ -85,7 +85,16 @@ def profile(load: str, fsync: str) -> tuple[Figures, dict[str, dict[str, int]]]:
     """Put a load on a sampled broker; answers the load's figures, and the samples."""
     with tempfile.TemporaryDirectory(prefix="penstock-sampling-") as root:
         output, port = Path(root, "samples.json"), free_port()
-        doors = ["--kafka", f"127.0.0.1:{port}", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
+        doors = [
+            "--kafka",
+            f"127.0.0.1:{port}",
+            "--http",
+            "127.0.0.1:0",
+            "--grpc",
+            "127.0.0.1:0",
+            "--metrics",
+            "127.0.0.1:0",
+        ]
         command = [sys.executable, "-m", "benchmarks.macro.sampling", "--serve", str(output), "up"]
         process = subprocess.Popen(
             [*command, "--data-dir", f"{root}/data", *doors, "--set", f"storage.fsync.mode={fsync}"],

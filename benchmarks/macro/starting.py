@@ -29,7 +29,16 @@ Start = Callable[[], "subprocess.Popen[bytes]"]
 def start_penstock(directory: str | None, gigabytes: float) -> Figures:
     with tempfile.TemporaryDirectory(prefix="penstock-start-", dir=directory) as root:
         port = free_port()
-        doors = ["--kafka", f"127.0.0.1:{port}", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
+        doors = [
+            "--kafka",
+            f"127.0.0.1:{port}",
+            "--http",
+            "127.0.0.1:0",
+            "--grpc",
+            "127.0.0.1:0",
+            "--metrics",
+            "127.0.0.1:0",
+        ]
         command = [sys.executable, "-m", "penstock.cli", "up", "--data-dir", f"{root}/data", *doors]
 
         def start() -> "subprocess.Popen[bytes]":

@@ -79,7 +79,7 @@ LIMITS = {
     "Produce": CallCount(74, 22, 4),
     "Fetch": CallCount(44, 14, 3),
     "Fetch of nothing": CallCount(23, 9, 1),
-    "JoinGroup": CallCount(67, 21, 13),
+    "JoinGroup": CallCount(68, 21, 13),
     "JoinGroup, first": CallCount(116, 24, 16),
 }
 

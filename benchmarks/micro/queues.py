@@ -1,14 +1,17 @@
-"""Queues: taking, leasing and finishing 500 records, with their records in the log; a million timers."""
+"""Queues: taking, leasing and finishing 500 records, with their records in the log; a million delays."""
 
+from random import Random
+from time import perf_counter
 from uuid import UUID
 
 from benchmarks.micro.measure import time_us
 from penstock.broker.coordinator.queue_records import encode
+from penstock.core.delays import DelayCoordinator, DelayedRecord, DelayStored
 from penstock.core.model import Instant, LeaderEpoch, Now, Offset, PartitionIndex, Timestamp, TopicId
 from penstock.core.queues import (
     AcknowledgeRecords,
     AcquireRecords,
-    Claim,
+    LeaseClaim,
     OfferRecords,
     OpenQueue,
     QueueCommand,
@@ -18,11 +21,10 @@ from penstock.core.queues import (
     QueueSettings,
     RecordsAcquired,
     Run,
-    TimerWheel,
 )
 
 BATCH = 500
-TIMERS = 1_000_000
+DELAYS = 1_000_000
 QUEUE = QueueId("workers", TopicId(UUID(int=7)), PartitionIndex(0))
 EPOCH = LeaderEpoch(0)
 NOW_MS = 1_700_000_000_000
@@ -59,23 +61,21 @@ class Host:
         acquired = self.submit(acquire)
         assert isinstance(acquired, RecordsAcquired)
         assert len(acquired.records) == BATCH
-        claims = tuple(Claim(offset, attempt, self.token) for offset, attempt in acquired.records)
+        claims = tuple(LeaseClaim(offset, attempt, self.token) for offset, attempt in acquired.records)
         self.submit(AcknowledgeRecords(on_reply=_ignore, queue=QUEUE, claims=claims))
 
 
 def run() -> dict[str, float]:
     host = Host()
     results = {"take_lease_finish_us_per_record": time_us(host.round) / BATCH}
-    before = _resident_bytes()
-    wheel = TimerWheel(NOW_MS)
-    for timer_id in range(TIMERS):
-        wheel.add(timer_id, NOW_MS + 100_000 + timer_id // 10)
-    results["million_timers_mb"] = (_resident_bytes() - before) / 1e6
-    now, fired = NOW_MS, 0
-    while (due := wheel.next_due()) is not None:
-        now = max(now, due)
-        fired += len(wheel.pop_due(now))
-    assert fired == TIMERS
+    before, started = _resident_bytes(), perf_counter()
+    machine, luck = DelayCoordinator(Timestamp(NOW_MS)), Random(7)
+    record = DelayedRecord("orders", -1, None, b"")
+    for offset in range(DELAYS):
+        deliver_at = Timestamp(NOW_MS + 100_000 + luck.randrange(86_400_000))
+        machine.apply(DelayStored(luck.getrandbits(63), deliver_at, record, offset=Offset(offset)))
+    results["million_delays_mb"] = (_resident_bytes() - before) / 1e6
+    results["delay_apply_us"] = (perf_counter() - started) * 1e6 / DELAYS
     return results
 
 

@@ -8,10 +8,11 @@ import json
 from functools import partial
 
 from benchmarks.micro.measure import time_us
+from penstock.client.visible_batches import shown_batches
 from penstock.core.model import LeaderEpoch, Offset
 from penstock.core.records import CompressionType, Record, read_header, stamp, write_batch
 from penstock.spark.reading import OffsetRange
-from penstock.spark.reading.decoder import NATIVE, arrow_batches, shown_batches
+from penstock.spark.reading.decoder import NATIVE, arrow_batches
 
 ANSWER_BYTES = 8 << 20
 VALUE_BYTES = 232
