@@ -5,9 +5,10 @@ from importlib import import_module
 
 from fuzz.harness import Target
 from fuzz.targets.records import LIMIT_BYTES, around, one_payload, resealed, some_batches
+from penstock.client.visible_batches import shown_batches
 from penstock.core.records import CompressionType, CorruptBatch, check_batches, read_header, read_records
 from penstock.spark.reading import OffsetRange
-from penstock.spark.reading.decoder import arrow_batches, shown_batches
+from penstock.spark.reading.decoder import arrow_batches
 
 # Loaded before memory is measured: decoding loads them when it first needs them.
 for _name in ("numpy", "pandas", "pyarrow.compute"):

@@ -74,16 +74,16 @@ def one_response(rng: random.Random) -> bytes:
     found = api(rng.choice(KEYS))
     version = rng.choice(found.versions)
     frame = response_frame(found, version, rng.getrandbits(31), sample(rng, found.response, version))
-    return found.key.to_bytes(1, "big") + version.to_bytes(1, "big") + bytes(frame)[4:]
+    return found.key.to_bytes(2, "big") + version.to_bytes(1, "big") + bytes(frame)[4:]
 
 
 def read_response(data: bytes) -> Message:
-    if len(data) < 2:
+    if len(data) < 3:
         raise ProtocolError("too short")
-    found, version = api(data[0]), data[1]
+    found, version = api(int.from_bytes(data[:2], "big")), data[2]
     if version not in found.versions:
         raise ProtocolError("no such version")
-    frame = memoryview(data)[2:]
+    frame = memoryview(data)[3:]
     _, position = read_response_header(found, version, frame)
     return decode_whole(found.response, frame, version, position)
 

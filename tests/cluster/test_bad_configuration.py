@@ -125,7 +125,9 @@ def test_nodes_that_disagree_about_their_voters_found_nothing(tmp_path: Path) ->
 def test_a_node_on_the_data_directory_of_another_is_refused(
     cluster: ClusterProcesses, tmp_path: Path
 ) -> None:
-    shutil.copytree(cluster.nodes[2].data_dir, tmp_path / "data")
+    # The node runs: a temporary file may be gone before it is copied.
+    temporary = shutil.ignore_patterns("*.tmp")
+    shutil.copytree(cluster.nodes[2].data_dir, tmp_path / "data", ignore=temporary)
     settings = [one for one in cluster.settings_of(3) if one.startswith(("node.", "cluster."))]
 
     line = refusal(NodeProcess(tmp_path / "data", *settings, f"listen.peer={cluster.listener(3, 'peer')}"))

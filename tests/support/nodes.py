@@ -12,7 +12,7 @@ from typing import Any
 
 START_SECONDS = 60
 STOP_SECONDS = 20
-DOORS = ("kafka", "http", "metrics")
+DOORS = ("kafka", "http", "metrics", "grpc")
 
 
 class NodeProcess:
@@ -23,8 +23,8 @@ class NodeProcess:
 
     def __init__(self, data_dir: Path, *settings: str) -> None:
         self.data_dir = data_dir
-        # The later of two settings counts: a test may want its listeners elsewhere.
-        self._settings = (*(f"listen.{door}=127.0.0.1:0" for door in DOORS), *settings)
+        # The later of two settings counts: a test may want its listeners elsewhere, or a gateway.
+        self._settings = (*(f"listen.{door}=127.0.0.1:0" for door in DOORS), "rest.enabled=false", *settings)
         self._process: subprocess.Popen[str] | None = None
         # Words before the command (another network), and variables beside the test's own (another clock).
         self.wrapper: Sequence[str] = ()

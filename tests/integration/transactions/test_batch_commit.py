@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from http.client import HTTPConnection
 from typing import Any
 
@@ -42,12 +43,11 @@ def write(broker: BrokerProcess, task: int, *values: bytes) -> tuple[Producer, d
 
 def commit(broker: BrokerProcess, batch: int, *transactions: dict[str, Any]) -> tuple[int, str]:
     host, _, port = broker.http.removeprefix("http://").rpartition(":")
-    connection = HTTPConnection(host, int(port), timeout=30)
-    connection.request(
-        "PUT", f"/v1/batches/rows-sink/{batch}", json.dumps({"transactions": list(transactions)})
-    )
-    response = connection.getresponse()
-    return response.status, json.loads(response.read())["status"]
+    body = json.dumps({"transactions": list(transactions)})
+    with closing(HTTPConnection(host, int(port), timeout=30)) as connection:
+        connection.request("PUT", f"/v1/batches/rows-sink/{batch}", body)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())["status"]
 
 
 def read_committed(broker: BrokerProcess, until: bytes) -> list[bytes]:
