@@ -21,6 +21,12 @@ from penstock.client import Reject, RetryLater, TaskQueue, Worker, current_task
 queue = TaskQueue("example-mails", bootstrap=os.environ.get("PENSTOCK_BOOTSTRAP", "127.0.0.1:9092"))
 
 
+def say(line: str) -> None:
+    """Print a line in one piece: the tasks run in threads, and `print` writes the line's end by itself."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 @queue.task
 def send_mail(address: str, subject: str) -> None:
     """Send one mail, so to say."""
@@ -30,13 +36,13 @@ def send_mail(address: str, subject: str) -> None:
     if address.startswith("busy") and current_task().attempt == 1:
         # Without this, an exception is enough: the next try comes after the group's backoff.
         raise RetryLater(100, "the mail server is busy")
-    print(f"sent to {address} at attempt {current_task().attempt}: {subject}", flush=True)
+    say(f"sent to {address} at attempt {current_task().attempt}: {subject}")
 
 
 @queue.task
 async def note_visit(address: str) -> None:
     """Async tasks share the worker's loop."""
-    print(f"{address} was here", flush=True)
+    say(f"{address} was here")
 
 
 def main(command: str, addresses: list[str]) -> None:

@@ -40,7 +40,13 @@ def ids(path: str) -> list[int]:
 def drive(paths: list[str], hold: str, flag: Path) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     command = [sys.executable, str(DRIVER), *paths, hold, str(flag)]
-    return subprocess.Popen(command, env=environment, start_new_session=True, stderr=subprocess.DEVNULL)
+    with said_by(flag).open("wb") as said:
+        return subprocess.Popen(command, env=environment, start_new_session=True, stderr=said)
+
+
+def said_by(flag: Path) -> Path:
+    """What the driver with that flag wrote to its standard error."""
+    return flag.with_suffix(".err")
 
 
 def kill_when_held(driver: subprocess.Popen[bytes], flag: Path) -> None:
@@ -49,7 +55,9 @@ def kill_when_held(driver: subprocess.Popen[bytes], flag: Path) -> None:
     for _ in range(2400):
         if flag.exists():
             break
-        assert driver.poll() is None, "the driver ended before it came to its second commit"
+        assert driver.poll() is None, (
+            f"the driver ended before it came to its second commit: {said_by(flag).read_text()[-4000:]}"
+        )
         held.wait(0.1)
     os.killpg(driver.pid, signal.SIGKILL)
     driver.wait(30)
