@@ -6,8 +6,10 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from confluent_kafka import Consumer
 
 from penstock.server.http.routes import groups
+from penstock.testing import Broker
 from tests.integration.gateway.conftest import RestClient
 
 names = (f"groups-{number}" for number in itertools.count())
@@ -60,6 +62,70 @@ def test_a_member_leases_messages_and_acknowledges_them(rest: RestClient, topic:
     described = rest("GET", f"/v1/groups/{topic}").json()
     assert "queues" in described, described
     assert sum(each["leased"] for each in described["queues"]) == 1
+
+
+def test_ack_nack_and_renew_take_the_same_body(rest: RestClient, topic: str) -> None:
+    publish(rest, topic, "a")
+    (message,) = poll(rest, topic, "worker", topics=topic)
+    body = {"receipts": [message["receipt"]], "delay_ms": 60_000}
+
+    answers = [rest("POST", f"/v1/groups/{topic}/{verb}", body) for verb in ("renew", "ack", "nack")]
+
+    assert [each.status_code for each in answers] == [200, 200, 409], answers[1].text
+    assert poll(rest, topic, "worker", topics=topic, wait_ms=0) == []
+
+
+def test_a_message_without_headers_has_no_headers_but_the_field(rest: RestClient, topic: str) -> None:
+    publish(rest, topic, "a")
+    member = join(rest, f"{topic}-log", topic, "log")
+
+    leased = poll(rest, topic, "worker", topics=topic)
+    read = poll(rest, f"{topic}-log", member)
+
+    assert [each["headers"] for each in leased + read] == [{}, {}]
+
+
+def test_thousands_of_messages_are_polled_and_settled_at_once(rest: RestClient, topic: str) -> None:
+    publish(rest, topic, *range(1_000))
+    wrong = [f"w{number}" for number in range(1_500)]
+
+    messages = poll(rest, topic, "worker", topics=topic, max=10_000)
+    receipts = [each["receipt"] for each in messages]
+    settled = rest("POST", f"/v1/groups/{topic}/ack", {"receipts": wrong + receipts}).json()
+
+    assert len(messages) == settled["settled"] == 1_000
+    assert [each["receipt"] for each in settled["results"] if "error" in each] == wrong
+    beyond = rest("GET", f"/v1/groups/{topic}/poll?member_id=m&topics={topic}&max=10001").json()
+    assert (beyond["field"], beyond["status"]) == ("max", 400)
+    assert "10000" in beyond["detail"]
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("queue", "share"), ("log", "consumer")])
+def test_a_group_shows_its_members_and_its_state(rest: RestClient, topic: str, mode: str, kind: str) -> None:
+    member = join(rest, topic, topic, mode)
+
+    shown = rest("GET", f"/v1/groups/{topic}").json()
+
+    assert (shown["type"], shown["state"]) == (kind, "Stable")
+    (row,) = shown["members"]
+    assert (row["member_id"], row["topics"]) == (member, [topic])
+    assert row["assignments"] == [{"topic": topic, "partitions": [0, 1]}]
+    rest("POST", f"/v1/groups/{topic}/leave", {"member_id": member})
+    left = rest("GET", f"/v1/groups/{topic}").json()
+    assert (left["state"], left["members"]) == ("Empty", [])
+
+
+def test_members_of_a_classic_group_are_shown(rest: RestClient, embedded: Broker, topic: str) -> None:
+    consumer = Consumer({"bootstrap.servers": embedded.bootstrap_servers, "group.id": topic})
+    consumer.subscribe([topic])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+
+    shown = rest("GET", f"/v1/groups/{topic}").json()
+    consumer.close()
+
+    assert (shown["type"], shown["state"]) == ("classic", "Stable")
+    assert [each["assignments"] for each in shown["members"]] == [[{"topic": topic, "partitions": [0, 1]}]]
 
 
 @pytest.mark.parametrize("prefix", ["", "/api"])

@@ -20,12 +20,14 @@ from uuid import UUID
 
 from penstock.client.cluster.client import ClusterClient
 from penstock.client.cluster.errors import ClusterError, expect
+from penstock.core.groups.embedded_protocol import read_assignment, read_subscription
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.core.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
 )
+from penstock.core.protocol.messages.describe_groups import DescribeGroupsRequest
 from penstock.core.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -72,6 +74,23 @@ class Membership(NamedTuple):
     def partitions(self) -> list[tuple[str, int]]:
         """The assignment as one list."""
         return [(topic, partition) for topic, indexes in self.assignment.items() for partition in indexes]
+
+
+class DescribedMember(NamedTuple):
+    """A member of a group of any type."""
+
+    member_id: str
+    client_id: str
+    topics: tuple[str, ...]
+    assignment: Mapping[str, tuple[int, ...]]
+
+
+class DescribedGroup(NamedTuple):
+    """A group as its coordinator has it; `type` is share, consumer or classic."""
+
+    type: str
+    state: str
+    members: tuple[DescribedMember, ...]
 
 
 class GroupMembership:
@@ -164,6 +183,37 @@ class GroupMembership:
                 offset = one.committed_offset
                 stored[topic.name, one.partition_index] = offset if offset >= 0 else None
         return stored
+
+    async def describe(self, group: str) -> DescribedGroup | None:
+        """Who is in a group; None if its coordinator has none of this name."""
+        for kind, mode in (("share", QUEUE), ("consumer", LOG)):
+            row = await self._group_row(group, mode)
+            if row is not None:
+                members = tuple(
+                    DescribedMember(
+                        one.member_id,
+                        one.client_id,
+                        tuple(one.subscribed_topic_names),
+                        {each.topic_name: tuple(each.partitions) for each in one.assignment.topic_partitions},
+                    )
+                    for one in row.members
+                )
+                return DescribedGroup(kind, row.group_state, members)
+        request = DescribeGroupsRequest(groups=(group,))
+        (row,) = (await self._cluster.ask_coordinator(GROUP_KEY, group, request)).groups
+        if row.error_code in _NO_SUCH_GROUP:
+            return None
+        expect(row.error_code, row.error_message)
+        members = tuple(
+            DescribedMember(
+                one.member_id,
+                one.client_id,
+                subscribed.topics if (subscribed := read_subscription(bytes(one.member_metadata))) else (),
+                dict(read_assignment(bytes(one.member_assignment)) or ()),
+            )
+            for one in row.members
+        )
+        return None if row.group_state == "Dead" else DescribedGroup("classic", row.group_state, members)
 
     async def _commit(
         self, group: str, offsets: Mapping[tuple[str, int], int], member_id: str, epoch: int
@@ -265,28 +315,33 @@ class GroupMembership:
     async def _described(self, group: str, member_id: str) -> Membership:
         """What the coordinator knows of a member that was not heard of here."""
         for mode in (QUEUE, LOG):
-            request = (
-                ShareGroupDescribeRequest(group_ids=(group,), include_authorized_operations=False)
-                if mode == QUEUE
-                else ConsumerGroupDescribeRequest(group_ids=(group,), include_authorized_operations=False)
-            )
-            try:
-                answer = await self._cluster.ask_coordinator(GROUP_KEY, group, request)
-            except ClusterError as error:
-                # A broker without share groups has no member of one.
-                if error.code is ErrorCode.UNSUPPORTED_VERSION:
-                    continue
-                raise
-            (row,) = answer.groups
-            if row.error_code in _NO_SUCH_GROUP:
-                continue
-            expect(row.error_code, row.error_message)
-            for one in row.members:
+            row = await self._group_row(group, mode)
+            for one in () if row is None else row.members:
                 if one.member_id == member_id:
                     return self._restored(group, mode, one)
         raise ClusterError(
             ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id!r} is not a member of {group!r}: it has to join first"
         )
+
+    async def _group_row(self, group: str, mode: MembershipMode) -> Any:
+        """A share or consumer group as its coordinator describes it; None if it has none."""
+        request = (
+            ShareGroupDescribeRequest(group_ids=(group,), include_authorized_operations=False)
+            if mode == QUEUE
+            else ConsumerGroupDescribeRequest(group_ids=(group,), include_authorized_operations=False)
+        )
+        try:
+            answer = await self._cluster.ask_coordinator(GROUP_KEY, group, request)
+        except ClusterError as error:
+            # A broker without share groups has none.
+            if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                return None
+            raise
+        (row,) = answer.groups
+        if row.error_code in _NO_SUCH_GROUP:
+            return None
+        expect(row.error_code, row.error_message)
+        return row
 
     def _restored(self, group: str, mode: MembershipMode, row: Any) -> Membership:
         assignment = {

@@ -63,6 +63,8 @@ from penstock.core.protocol.messages.queue_settle import (
 # The queue's host is not ready, and has done nothing. A topic that is missing stays missing.
 _NOT_READY = (COORDINATOR_CHANGES | LEADER_CHANGES) - {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 _ID_BYTES = 8
+# Receipts that a broker takes in one request.
+_SETTLED_MAX = 2_000
 
 
 class DelayedPublish(NamedTuple):
@@ -134,6 +136,17 @@ class QueueClient:
         """Say what became of records; for each receipt None, or why it was refused."""
         if not receipts:
             return []
+        if len(receipts) > _SETTLED_MAX:
+            return await self._settle_in_portions(
+                group,
+                action,
+                receipts,
+                consumer=consumer,
+                delay_ms=delay_ms,
+                lease_ms=lease_ms,
+                reason=reason,
+                transaction=transaction,
+            )
         joined = transaction or AckTransaction("", -1, -1)
         request = QueueSettleRequest(
             group_id=group,
@@ -148,6 +161,19 @@ class QueueClient:
             producer_epoch=joined.producer_epoch,
         )
         return _outcomes((await self._ask(request)).results)
+
+    async def _settle_in_portions(
+        self, group: str, action: int, receipts: Sequence[str], **details: Any
+    ) -> list[ClusterError | None]:
+        found: list[ClusterError | None] = []
+        for start in range(0, len(receipts), _SETTLED_MAX):
+            portion = receipts[start : start + _SETTLED_MAX]
+            try:
+                found += await self.settle(group, action, portion, **details)
+            except ClusterError as error:
+                # What came before counts.
+                found += [error] * len(portion)
+        return found
 
     async def ack(
         self, group: str, receipts: Sequence[str], *, transaction: AckTransaction | None = None

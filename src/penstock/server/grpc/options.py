@@ -10,7 +10,7 @@ class GrpcOptions(msgspec.Struct, frozen=True, kw_only=True):
     message_bytes_max: int = 10 << 20
     # Messages of a batch, receipts of an Ack.
     batch_max: int = 10_000
-    receipts_max: int = 1_000
+    receipts_max: int = 10_000
     # Calls at once, streams among them; those of one connection.
     calls_max: int = 2_000
     connection_calls_max: int = 1_000

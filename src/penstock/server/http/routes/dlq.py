@@ -42,7 +42,7 @@ class DeadLetterQuery(RestStruct, frozen=True):
     after: str | None = None
 
 
-class DeadLetterView(MessageView, frozen=True, omit_defaults=True):
+class DeadLetterView(MessageView, frozen=True):
     """A dead letter: the message, where it was, how often it was tried, and why it was given up."""
 
     origin: str | UnsetType = UNSET

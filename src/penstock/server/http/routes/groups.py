@@ -9,7 +9,7 @@ last commit: after a poll on another node, messages that were not committed come
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -47,10 +47,10 @@ from penstock.server.http.problem import ProblemBody, failed, invalid
 
 OPERATIONS = OperationTable("groups", "Groups: polling, commits, and leases of messages")
 MAX_DEFAULT = 500
-MAX_MAX = 1_000
+MAX_MAX = 10_000
 WAIT_MS_MAX = 60_000
 POLL_BYTES_MAX = 4 << 20
-RECEIPTS_MAX = 1_000
+RECEIPTS_MAX = 10_000
 TOPICS_MAX = 100
 NAME_CHARS_MAX = 250
 DELAY_MS_MAX = 43_200_000
@@ -114,7 +114,7 @@ class PollQuery(RestStruct, frozen=True):
     lease_ms: Annotated[int, Meta(ge=1, le=DELAY_MS_MAX)] | None = None
 
 
-class PolledMessage(MessageView, frozen=True, omit_defaults=True):
+class PolledMessage(MessageView, frozen=True):
     """A message; in queue mode with the receipt of its lease, and the how-manieth delivery it is."""
 
     receipt: str | msgspec.UnsetType = msgspec.UNSET
@@ -156,6 +156,12 @@ class ReceiptsBody(RestStruct, frozen=True):
     receipts: Annotated[
         tuple[Annotated[str, Meta(max_length=200)], ...], Meta(min_length=1, max_length=RECEIPTS_MAX)
     ]
+
+
+class AckBody(ReceiptsBody, frozen=True):
+    """The body may be the same as that of `nack` and `renew`: what is done has no use for `delay_ms`."""
+
+    delay_ms: Annotated[int, Meta(ge=0, le=DELAY_MS_MAX)] | None = None
 
 
 class NackBody(ReceiptsBody, frozen=True):
@@ -223,10 +229,25 @@ class OffsetRow(RestAnswer, frozen=True):
     offset: int
 
 
+class MemberRow(RestAnswer, frozen=True):
+    """A member of a group, and what it is assigned."""
+
+    member_id: str
+    client_id: str
+    topics: list[str]
+    assignments: list[TopicAssignment]
+
+
 class GroupView(RestAnswer, frozen=True):
-    """A group: its queues, and the positions it has committed."""
+    """A group: who is in it, its queues, and the positions it has committed.
+
+    One that is used without joining has type `queue`, no state and no members.
+    """
 
     group: str
+    type: str
+    state: str
+    members: list[MemberRow]
     queues: list[QueueRow]
     offsets: list[OffsetRow]
 
@@ -346,8 +367,8 @@ async def commit(backend: GatewayBackend, request: RestRequest[NoQuery, CommitBo
     return CommitAnswer(committed=len(offsets))
 
 
-@OPERATIONS.add("POST", "/v1/groups/{group}/ack", "Messages are done", body=ReceiptsBody, answer=SettleAnswer)
-async def ack(backend: GatewayBackend, request: RestRequest[NoQuery, ReceiptsBody]) -> Response:
+@OPERATIONS.add("POST", "/v1/groups/{group}/ack", "Messages are done", body=AckBody, answer=SettleAnswer)
+async def ack(backend: GatewayBackend, request: RestRequest[NoQuery, AckBody]) -> Response:
     return await _settle(backend, group_of(request), ACKNOWLEDGE, request.body.receipts)
 
 
@@ -422,11 +443,26 @@ async def describe_group(backend: GatewayBackend, request: RestRequest[NoQuery, 
         for (topic, partition), offset in sorted(committed.items())
         if offset is not None
     ]
-    if not queues and not offsets:
-        groups = await list_groups(backend, request)
-        if all(each.group != group for each in groups.groups):
-            raise failed(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group!r}", "group")
-    return GroupView(group=group, queues=queues, offsets=offsets)
+    described = await backend.membership.describe(group)
+    if described is None and not queues and not offsets:
+        raise failed(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group!r}", "group")
+    members = () if described is None else described.members
+    return GroupView(
+        group=group,
+        type="queue" if described is None else described.type,
+        state="" if described is None else described.state,
+        members=[
+            MemberRow(
+                member_id=each.member_id,
+                client_id=each.client_id,
+                topics=sorted(each.topics),
+                assignments=_assignments(each.assignment),
+            )
+            for each in members
+        ],
+        queues=queues,
+        offsets=offsets,
+    )
 
 
 def group_of(request: RestRequest[Any, Any]) -> str:
@@ -441,11 +477,14 @@ def _new_member_id() -> str:
     return secrets.token_urlsafe(16)
 
 
-def _membership(member: GroupMember) -> MembershipAnswer:
-    assignments = [
-        TopicAssignment(topic=topic, partitions=sorted(member.assigned[topic]))
-        for topic in sorted(member.assigned)
+def _assignments(partitions: Mapping[str, Sequence[int]]) -> list[TopicAssignment]:
+    return [
+        TopicAssignment(topic=topic, partitions=sorted(partitions[topic])) for topic in sorted(partitions)
     ]
+
+
+def _membership(member: GroupMember) -> MembershipAnswer:
+    assignments = _assignments(member.assigned)
     return MembershipAnswer(
         assigned_partitions=[each for row in assignments for each in row.partitions],
         member_id=member.member_id,
