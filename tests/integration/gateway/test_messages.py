@@ -81,6 +81,35 @@ def test_acks_say_who_must_have_a_message(rest: RestClient, acks: str) -> None:
 
     assert (stored["offset"] is None) == (acks == "none")
     assert rest("POST", f"/v1/topics/acked/publish?acks={acks}", {"value": 1}).status_code == 200
+    body = {"topic": "acked", "value": 1}
+    for produced in (
+        rest("POST", "/produce", body | {"acks": acks}),
+        rest("POST", f"/produce?acks={acks}", body),
+        rest("POST", "/produce?acks=all", body | {"acks": acks}),
+    ):
+        assert (produced.json()["offset"] is None) == (acks == "none"), produced.text
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_each_message_of_a_batch_may_have_acks_of_its_own(rest: RestClient, is_stream: bool) -> None:
+    levels = ["none", None, "leader", "none", "all"]
+    messages = [
+        {"value": number} | ({} if level is None else {"acks": level}) for number, level in enumerate(levels)
+    ]
+    path = "/v1/topics/levels/batch"
+    publish(rest, "levels", {"value": "before"})
+
+    if is_stream:
+        lines = b"\n".join(json.dumps(message).encode() for message in messages)
+        answer = rest("POST", path, lines, headers={"content-type": "application/x-ndjson"})
+        results = [json.loads(line) for line in answer.text.splitlines()]
+    else:
+        results = rest("POST", path, {"messages": messages, "acks": "leader"}).json()["results"]
+
+    assert [one["offset"] is None for one in results] == [level == "none" for level in levels]
+    stored = {results[number]["offset"]: number for number in (1, 2, 4)}
+    found = {one["offset"]: one["value"] for one in read(rest, "levels")["messages"]}
+    assert {offset: found[offset] for offset in stored} == stored
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ class MessageBody(RestStruct, frozen=True):
 
 
 class PublishBody(MessageBody, frozen=True):
-    """A message to publish, and who must have it before the response."""
+    """A message to publish, and who must have it before the response; in a batch, instead of the batch's."""
 
     acks: Acks | None = None
 

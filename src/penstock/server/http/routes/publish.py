@@ -45,7 +45,6 @@ BATCH_MAX = 10_000
 GROUP_MESSAGES_MAX = 500
 GROUPS_UNDER_WAY_MAX = 4
 ERRORS_SHOWN_MAX = 100
-_LINE = msgspec.json.Decoder(MessageBody)
 _PUBLISH = msgspec.json.Decoder(PublishBody)
 JSON_HEADER = (b"content-type", JSON.encode())
 
@@ -63,9 +62,12 @@ class BatchQuery(PublishQuery, frozen=True):
 
 
 class BatchBody(RestStruct, frozen=True):
-    """Messages that are published together, though not as a transaction."""
+    """Messages that are published together, though not as a transaction.
 
-    messages: Annotated[tuple[MessageBody, ...], Meta(min_length=1, max_length=BATCH_MAX)]
+    Those of one partition with the same `acks` keep their order.
+    """
+
+    messages: Annotated[tuple[PublishBody, ...], Meta(min_length=1, max_length=BATCH_MAX)]
     acks: Acks | None = None
 
 
@@ -109,11 +111,12 @@ async def publish(backend: GatewayBackend, scope: Scope, receive: Receive, send:
 
 @OPERATIONS.add(
     "POST", "/produce", "Publish a message to the topic that the body names",
-    body=ProduceBody, answer=PublishAnswer,
+    query=PublishQuery, body=ProduceBody, answer=PublishAnswer,
 )  # fmt: skip
-async def produce(backend: GatewayBackend, request: RestRequest[None, ProduceBody]) -> Response:
+async def produce(backend: GatewayBackend, request: RestRequest[PublishQuery, ProduceBody]) -> Response:
     topic = topic_or_default(backend, request.body.topic)
-    status, answer = await _publish_one(backend, topic, request.body, ACKS[request.body.acks or "all"])
+    acks = ACKS[request.body.acks or request.query.acks or "all"]
+    status, answer = await _publish_one(backend, topic, request.body, acks)
     return Response(answer, status, media_type=JSON)
 
 
@@ -158,7 +161,8 @@ async def publish_batch(backend: GatewayBackend, request: RestRequest[BatchQuery
             records.append((outgoing(message), deliver_at_ms(message)))
         except Problem as problem:
             raise problem.within(f"messages[{index}].") from None
-    outcomes = await store(backend, topic, records, ACKS[body.acks or request.query.acks or "all"])
+    acks = body.acks or request.query.acks or "all"
+    outcomes = await store_each(backend, topic, records, [message.acks for message in body.messages], acks)
     first = outcomes[0]
     if isinstance(first, ClusterError) and all(
         isinstance(one, ClusterError) and one.code == first.code for one in outcomes
@@ -166,6 +170,26 @@ async def publish_batch(backend: GatewayBackend, request: RestRequest[BatchQuery
         raise failed(first.code, first.detail, _field(first))
     results = b",".join([_outcome(topic, outcome) for outcome in outcomes])
     return Response(b'{"results":[' + results + b"]}", media_type=JSON)
+
+
+async def store_each(
+    backend: GatewayBackend,
+    topic: str,
+    records: Sequence[DueRecord | Problem],
+    own_acks: Sequence[Acks | None],
+    acks: Acks,
+) -> list[Outcome]:
+    """The same as `store`, for records that may have `acks` of their own: each such level by itself."""
+    if not any(own_acks):
+        return await store(backend, topic, records, ACKS[acks])
+    levels: dict[Acks, list[int]] = {}
+    for index, own in enumerate(own_acks):
+        levels.setdefault(own or acks, []).append(index)
+    found: dict[int, Outcome] = {}
+    for level, indexes in levels.items():
+        outcomes = await store(backend, topic, [records[index] for index in indexes], ACKS[level])
+        found.update(zip(indexes, outcomes, strict=True))
+    return [found[index] for index in range(len(records))]
 
 
 async def store(
@@ -256,7 +280,7 @@ class PublishStream(Response):
         del self.headers["content-length"]
         self._backend = backend
         self._topic = topic
-        self._acks = ACKS[request.query.acks or "all"]
+        self._acks: Acks = request.query.acks or "all"
         self._is_summary = request.query.results == "summary"
         self._has_begun = False
         self._lines = self._published = 0
@@ -271,7 +295,9 @@ class PublishStream(Response):
                 async for group in self._groups(receive):
                     if len(under_way) == GROUPS_UNDER_WAY_MAX:
                         await self._respond(await under_way.popleft(), send)
-                    under_way.append(tasks.create_task(store(self._backend, self._topic, group, self._acks)))
+                    records, own_acks = zip(*group, strict=True)
+                    stored = store_each(self._backend, self._topic, records, own_acks, self._acks)
+                    under_way.append(tasks.create_task(stored))
             except Problem as problem:
                 end = problem
             except ClientGone:
@@ -285,7 +311,7 @@ class PublishStream(Response):
             await self._respond([end], send)
         await self._finish(send)
 
-    async def _groups(self, receive: Receive) -> AsyncIterator[list[DueRecord | Problem]]:
+    async def _groups(self, receive: Receive) -> AsyncIterator[list[tuple[DueRecord | Problem, Acks | None]]]:
         limits = self._backend.limits
         rest = b""
         async for chunk in body_chunks(receive, limits.body_timeout_ms / 1_000):
@@ -334,13 +360,13 @@ class PublishStream(Response):
         await send({"type": "http.response.body", "body": last})
 
 
-def _message(line: bytes) -> DueRecord | Problem:
+def _message(line: bytes) -> tuple[DueRecord | Problem, Acks | None]:
     try:
-        message = _LINE.decode(line)
-        return outgoing(message), deliver_at_ms(message)
+        message = _PUBLISH.decode(line)
+        return (outgoing(message), deliver_at_ms(message)), message.acks
     except Problem as problem:
-        return problem
+        return problem, None
     except msgspec.DecodeError as error:
-        return invalid_json(error)
+        return invalid_json(error), None
     except RecursionError:
-        return invalid(None, "this JSON is nested too deeply")
+        return invalid(None, "this JSON is nested too deeply"), None
