@@ -101,3 +101,20 @@ def test_as_many_nodes_run_as_are_asked_for(
 
     assert sizes == [5, 3]
     assert capsys.readouterr().out.startswith("seed 3 ok: ")
+
+
+def test_every_run_has_queues_if_they_are_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[SimulatedClusterOptions] = []
+
+    def fail(seed: int, options: SimulatedClusterOptions) -> RunResult:
+        seen.append(options)
+        return RunResult(seed, ("lost: a record",), 10, 5, 100, 1000, {}, "cafe")
+
+    monkeypatch.setattr("penstock.sim.cluster.run_cluster", fail)
+
+    assert main(["sim", "--seed", "3", "--runs", "5", "--queues"]) == 1
+
+    assert all(options.queue_consumers for options in seen)
+    assert "    replay: penstock sim --seed 3 --queues" in capsys.readouterr().out.splitlines()

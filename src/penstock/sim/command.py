@@ -36,6 +36,9 @@ def sim(
             min=1, max=NODES_MAX, help="How many nodes; without it, the seed decides: three, or five."
         ),
     ] = None,
+    queues: Annotated[
+        bool, typer.Option("--queues", help="Work queues in every run; without it, the seed decides.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per run, and nothing else.")
     ] = False,
@@ -49,12 +52,12 @@ def sim(
     from penstock.sim import cluster
 
     first = int.from_bytes(os.urandom(8), "big") % _SEEDS if seed is None else seed
-    report = _Report(nodes, as_json, alone=minutes is None and runs in (None, 1))
+    report = _Report(nodes, queues, as_json, alone=minutes is None and runs in (None, 1))
     started = time.monotonic()
     number = 0
     while _goes_on(number, runs, None if minutes is None else started + minutes * 60 - time.monotonic()):
         started_run = time.perf_counter()
-        options = cluster.options_for(first + number, nodes)
+        options = cluster.options_for(first + number, nodes, queues=queues)
         result = _guarded(cluster.run_cluster, first + number, options)
         report.add(result, time.perf_counter() - started_run)
         number += 1
@@ -88,8 +91,9 @@ def _goes_on(done: int, runs: int | None, seconds_left: float | None) -> bool:
 class _Report:
     """Shows runs as they end: lines, or a single line that is rewritten on a terminal."""
 
-    def __init__(self, nodes: int | None, as_json: bool, *, alone: bool) -> None:
-        self._nodes = "" if nodes is None else f" --nodes {nodes}"
+    def __init__(self, nodes: int | None, queues: bool, as_json: bool, *, alone: bool) -> None:
+        self._options = "" if nodes is None else f" --nodes {nodes}"
+        self._options += " --queues" if queues else ""
         self._json = as_json
         self._alone = alone
         self._live = sys.stdout.isatty() and not as_json and not alone
@@ -133,7 +137,7 @@ class _Report:
         for anomaly in result.anomalies:
             typer.echo(f"    {anomaly}")
         if not result.passed:
-            typer.echo(f"    replay: penstock sim --seed {result.seed}{self._nodes}")
+            typer.echo(f"    replay: penstock sim --seed {result.seed}{self._options}")
 
     def _show_progress(self) -> None:
         rate = self._events / self._seconds

@@ -61,6 +61,17 @@ def test_some_runs_have_queues_and_all_others_are_what_they_would_be_without() -
     assert [drawn[seed] for seed in others] == [without[seed] for seed in others]
 
 
+def test_every_run_has_queues_kills_and_wrong_clocks_where_they_are_asked_for() -> None:
+    drawn = [options_for(seed, queues=True) for seed in range(1, 101)]
+
+    assert all(options.queue_consumers and not options.compacted for options in drawn)
+    assert all(options.client_skew_ms for options in drawn)
+    kinds = [() if options.plan is None else options.plan.kinds for options in drawn]
+    assert all(FaultKind.KILL in each and FaultKind.CLOCK_JUMP in each for each in kinds)
+    assert len({options.nodes for options in drawn}) > 1
+    assert {options.nodes for options in (options_for(seed, 4, queues=True) for seed in (1, 2))} == {4}
+
+
 def test_records_of_queues_are_finished_delivered_again_and_given_up_while_nodes_fall() -> None:
     run = run_cluster(3, QUEUES)
 

@@ -121,6 +121,8 @@ class SimulatedClusterOptions:
     # Consumers of each group of queues, besides those that acknowledge in transactions.
     queue_consumers: int = 0
     queue_transactors: int = 0
+    # How wrong the wall clocks of those who write for queues may be; those of nodes always are.
+    client_skew_ms: int = 0
     # How much of each log is kept; -1: everything. Segments are smaller then.
     retention_bytes: int = -1
     # Between two batches of one producer to one partition, on average.
@@ -183,16 +185,18 @@ class SimulatedClusterOptions:
             return self
         return replace(self, sinks=1, transactional_producers=1, rack_consumers=1)
 
-    def with_queues(self, luck: random.Random) -> "SimulatedClusterOptions":
-        """The same workload, and in some of the runs queues in the place of other groups.
+    def with_queues(self, luck: random.Random, *, always: bool = False) -> "SimulatedClusterOptions":
+        """The same workload, and in some of the runs, or in every one, queues in the place of other groups.
 
         Drawn from randomness of its own, so that nothing else depends on it.
         """
-        if luck.random() >= QUEUES_SHARE or self.compacted:
+        if not always and (luck.random() >= QUEUES_SHARE or self.compacted):
             return self
         consumers, transactors = luck.randint(1, 3), luck.randint(0, 2)
         return replace(
             self,
+            # Queues need every record.
+            compacted=False,
             queue_consumers=consumers,
             queue_transactors=transactors,
             groups=1,

@@ -64,6 +64,9 @@ UNSYNCED_LOSES = (
     FaultKind.POWER_CUT_IN_WRITE,
     FaultKind.FAILED_SYNC,
 )
+# What every run that is asked for queues has besides other faults.
+QUEUE_FAULTS = (FaultKind.KILL, FaultKind.CLOCK_JUMP)
+CLIENT_SKEW_MS = 500
 DEAD_LETTERS = "penstock-dead-letters-"
 # So many times as long as the faults, until enough is done.
 RELENTING = 15
@@ -440,14 +443,23 @@ def without_power_cuts(plan: FaultPlan) -> FaultPlan:
     return replace(plan, kinds=kinds or (FaultKind.KILL, FaultKind.KILL_ALL))
 
 
-def options_for(seed: int, nodes: int | None = None) -> SimulatedClusterOptions:
-    """The workload that is drawn from a seed, on as many nodes as asked for."""
+def options_for(seed: int, nodes: int | None = None, *, queues: bool = False) -> SimulatedClusterOptions:
+    """The workload that is drawn from a seed, on as many nodes as asked for.
+
+    With `queues` every seed has them, and kills and clocks that jump besides its other faults.
+    """
     world = World(seed)
     drawn = SimulatedClusterOptions.draw(world.random("options"))
     drawn = drawn.with_consumer_group(world.random("consumer group"))
     drawn = drawn.with_sinks(world.random("sinks"))
-    drawn = drawn.with_queues(world.random("queue clients"))
-    return drawn if nodes is None else replace(drawn, nodes=nodes)
+    drawn = drawn.with_queues(world.random("queue clients"), always=queues)
+    if nodes is not None:
+        drawn = replace(drawn, nodes=nodes)
+    if queues:
+        plan = draw_plan(world.random("plan"), drawn.nodes)
+        plan = replace(plan, kinds=(*plan.kinds, *QUEUE_FAULTS))
+        drawn = replace(drawn, plan=plan, client_skew_ms=CLIENT_SKEW_MS)
+    return drawn
 
 
 def run_cluster(

@@ -187,7 +187,10 @@ class ClusterWorld:
             AtMostOnceProducer(self, "at-most-once", places, options.pace_ms),
             *transactional,
             *self.sinks,
-            *(JobProducer(self, "jobs", self.jobs, JOB_STEPS * options.pace_ms) for _ in self.jobs[:1]),
+            *(
+                JobProducer(self, "jobs", self.jobs, JOB_STEPS * options.pace_ms, options.client_skew_ms)
+                for _ in self.jobs[:1]
+            ),
         ]
 
     def _others(self) -> Sequence[OtherClient]:

@@ -93,9 +93,13 @@ class Job(NamedTuple):
 class JobProducer(IdempotentProducer):
     """Writes records that queues have to do."""
 
-    def __init__(self, nodes: ClusterNodes, host: str, places: list[Place], pace_ms: float) -> None:
+    def __init__(
+        self, nodes: ClusterNodes, host: str, places: list[Place], pace_ms: float, skew_ms_max: int = 0
+    ) -> None:
         super().__init__(nodes, host, places, pace_ms)
         self.topics = (JOBS,)
+        # How wrong its clock is.
+        self._skew_ms = self.luck.randint(-skew_ms_max, skew_ms_max) if skew_ms_max else 0
 
     def _step(self, lane: PartitionQueue) -> None:
         if lane.made < JOBS_MAX:
@@ -117,7 +121,7 @@ class JobProducer(IdempotentProducer):
         )
 
     def _record(self, place: Place, value: bytes) -> Record:
-        luck, now_ms = self.luck, wall_ms(self.now)
+        luck, now_ms = self.luck, wall_ms(self.now) + self._skew_ms
         key = b"%d" % luck.randrange(KEYS) if luck.random() < KEYED else None
         headers: list[tuple[str, bytes | None]] = []
         deliver_at = expires_at = -1
