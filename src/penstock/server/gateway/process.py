@@ -16,7 +16,7 @@ import msgspec
 import uvloop
 
 from penstock.observability import DescriptorSink, EventLogOptions, LogFormat, LogLevel, log
-from penstock.runtime.loop import MachineClock
+from penstock.runtime.loop import MachineClock, freeze_garbage_collector
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.options import GatewayOptions
 
@@ -60,6 +60,8 @@ async def serve(options: GatewayOptions) -> None:
     http = RestServer(rest_app(backend), options.rest)
     await http.open(socket.socket(fileno=options.http_descriptor))
     grpc = await _grpc_server(backend)
+    # Looking for cycles among the records of large batches costs a fifth of what handling them does.
+    freeze_garbage_collector()
     node.send(SERVING)
     await stop.wait()
     backend.stopping.set()
