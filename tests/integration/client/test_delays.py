@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Producer
 from penstock.client import Endpoint
 from penstock.client.connection import BrokerConnection
 from penstock.client.coordinator import Deadline
+from penstock.client.delay_load import DelayLoad, await_due, schedule_at_rate
 from penstock.client.delays import DelayAdmin, LaterRecord
 from penstock.core.protocol.messages.queue_receive import QueueReceiveRequest, QueueReceiveRequestTopic
 from penstock.testing import Broker
@@ -62,6 +63,19 @@ def test_every_record_is_published_once_and_in_time_by_a_broker_that_was_killed(
     assert [one.delay_id for one in admin.listed()] == doomed
     assert admin.cancel(doomed) == [None]
     assert all(admin.cancel([ids[0], "nonsense"]))
+
+
+def test_a_load_of_delayed_records_is_read_once_and_none_is_early(node: Broker) -> None:
+    topic = node.create_topic("measured", partitions=2)
+    endpoint = Endpoint(node.bootstrap_servers)
+    load = DelayLoad(rate=1_000, seconds=0.5, delay_ms=300, partitions=2)
+
+    schedule_at_rate(endpoint, topic, load, time.time_ns())
+    found = await_due(endpoint, topic, 2, load.records, PATIENCE_SECONDS)
+
+    assert len(found.lateness_ms) == 500
+    assert min(found.lateness_ms) >= 0
+    assert found.duplicates == 0
 
 
 def test_a_record_with_the_header_is_in_the_log_at_once_and_in_queues_when_it_is_due(node: Broker) -> None:
