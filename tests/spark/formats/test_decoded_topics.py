@@ -50,7 +50,7 @@ def run_once(frame: "DataFrame", checkpoint: str, name: str) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(60)
+    query.awaitTermination()
 
 
 def test_a_stream_infers_its_columns_once_and_keeps_them(

@@ -37,16 +37,16 @@ def ids(path: str) -> list[int]:
     return sorted(found)
 
 
+def said_by(flag: Path) -> Path:
+    """What the driver with that flag wrote to its standard error."""
+    return flag.with_suffix(".err")
+
+
 def drive(paths: list[str], hold: str, flag: Path) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     command = [sys.executable, str(DRIVER), *paths, hold, str(flag)]
     with said_by(flag).open("wb") as said:
         return subprocess.Popen(command, env=environment, start_new_session=True, stderr=said)
-
-
-def said_by(flag: Path) -> Path:
-    """What the driver with that flag wrote to its standard error."""
-    return flag.with_suffix(".err")
 
 
 def kill_when_held(driver: subprocess.Popen[bytes], flag: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_driver_killed_around_its_commit_writes_every_row_once(spark: SparkSes
         kill_when_held(drive([source, target, checkpoint], hold, flag), flag)
     rows = spark.readStream.format("penstock-lake").load(source)
     writer = rows.writeStream.format("penstock-lake").option("checkpointLocation", checkpoint)
-    writer.trigger(availableNow=True).start(target).awaitTermination(60)
+    writer.trigger(availableNow=True).start(target).awaitTermination()
 
     assert ids(target) == list(range(80))
     assert len(list(Path(target).glob("*.parquet"))) > len(DeltaTable(target).file_uris()), (
@@ -108,9 +108,9 @@ def test_a_commit_that_raises_after_it_took_effect_is_not_undone(spark: SparkSes
         "checkpointLocation", str(tmp_path / "checkpoint")
     )
     with pytest.raises(StreamingQueryException, match="the connection broke after the commit"):
-        writer.trigger(availableNow=True).start(target).awaitTermination(60)
+        writer.trigger(availableNow=True).start(target).awaitTermination()
     assert ids(target) == list(range(20))
-    writer.trigger(availableNow=True).start(target).awaitTermination(60)
+    writer.trigger(availableNow=True).start(target).awaitTermination()
 
     assert ids(target) == list(range(20))
     assert len(list(Path(target).glob("*.parquet"))) == len(DeltaTable(target).file_uris())
@@ -135,10 +135,10 @@ def test_a_query_goes_on_when_a_full_disk_has_space_again(
     )
 
     with pytest.raises(StreamingQueryException, match="no space left on the disk; the batch failed"):
-        writer.trigger(availableNow=True).start(target).awaitTermination(60)
+        writer.trigger(availableNow=True).start(target).awaitTermination()
     half = ids(target)
     filler.unlink()
-    writer.trigger(availableNow=True).start(target).awaitTermination(60)
+    writer.trigger(availableNow=True).start(target).awaitTermination()
 
     assert half in (list(range(1000)), list(range(2000)))
     assert ids(target) == list(range(3000))

@@ -45,7 +45,7 @@ def follow(spark: SparkSession, path: str, target: str, checkpoint: str, **optio
     rows = spark.readStream.format(LAKE).options(**options).load(path)
     writer = rows.writeStream.format(LAKE).option("checkpointLocation", checkpoint)
     query = writer.trigger(availableNow=True).start(target)
-    query.awaitTermination(60)
+    query.awaitTermination()
     return query
 
 
@@ -137,7 +137,7 @@ def test_batch_jobs_inside_a_query_add_all_their_rows(spark: SparkSession, path:
 
     writer = spark.readStream.format(LAKE).load(path).writeStream.foreachBatch(halves)
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-    query.start().awaitTermination(60)
+    query.start().awaitTermination()
 
     assert sorted(DeltaTable(target).to_pyarrow_table()["offset"].to_pylist()) == list(range(10))
 
@@ -169,7 +169,7 @@ def test_a_stream_writes_an_iceberg_table(spark: SparkSession, path: str, tmp_pa
 
     for _ in range(2):
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-        query.start("metrics.copy").awaitTermination(60)
+        query.start("metrics.copy").awaitTermination()
 
     written = load_catalog("penstock", **catalog).load_table("metrics.copy").scan().to_arrow()
     assert sorted(written["id"].to_pylist()) == list(range(10))

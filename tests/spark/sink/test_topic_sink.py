@@ -72,7 +72,7 @@ def test_a_stream_from_one_topic_into_another_goes_on_where_it_stopped(
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(60)
+        query.awaitTermination()
 
     values = [read.value for read in everything(servers, target)]
     assert Counter(values) == Counter(read.value for read in everything(servers, topic))
