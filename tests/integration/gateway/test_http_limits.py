@@ -65,7 +65,8 @@ def serve(client: Callable[[Address], Coroutine[Any, Any, Any]], app: Any = None
 
     async def run() -> Any:
         backend = GatewayBackend(GatewayOptions(rest=LIMITS))
-        server = RestServer(app or rest_app(backend), LIMITS)
+        rest = rest_app(backend)
+        server = RestServer(app or rest, LIMITS, None if app else rest)
         listening = socket.create_server(("127.0.0.1", 0))
         address: Address = listening.getsockname()
         await server.open(listening)

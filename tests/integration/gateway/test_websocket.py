@@ -36,7 +36,8 @@ def gateway(embedded: Broker) -> Iterator[str]:
 
     async def serve() -> None:
         backend, stop = GatewayBackend(options), asyncio.Event()
-        server = RestServer(rest_app(backend), options.rest)
+        app = rest_app(backend)
+        server = RestServer(app, options.rest, app)
         await server.open(listening)
         loops.append((asyncio.get_running_loop(), stop))
         started.set()

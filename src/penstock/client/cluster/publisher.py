@@ -24,7 +24,7 @@ import asyncio
 import struct
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -125,10 +125,23 @@ class _Call:
             self.future.set_result(self.results)
 
 
+class _SingleCall:
+    """One call of `publish_soon`."""
+
+    __slots__ = ("done", "results")
+
+    def __init__(self, done: "Callable[[PublishResult], None]") -> None:
+        self.results: list[Any] = [None]
+        self.done = done
+
+    def settle(self, _count: int) -> None:
+        self.done(self.results[0])
+
+
 class _Chunk(NamedTuple):
     """Records of one call for one partition."""
 
-    call: _Call
+    call: _Call | _SingleCall
     indices: Sequence[int]
     records: list[UnplacedRecord]
     size_bytes: int
@@ -340,6 +353,36 @@ class Publisher:
             call = self._queue(found, records, acks, _hash_all(long_keys) if long_keys else hashes)
         return await call.future
 
+    def publish_soon(
+        self, topic: str, record: OutgoingRecord, acks: int, done: Callable[[PublishResult], None]
+    ) -> bool:
+        """Send one record, and call `done` when it is known what became of it.
+
+        False if nothing was done: it needs a wait, or there is something wrong with it. `publish` is for
+        those; this is for whoever has a record at a time and thousands of them a second.
+        """
+        found = self._cluster.cached_topic(topic)
+        if found is None or self._hashing or self._is_closed:
+            return False
+        key, value, headers, partition, timestamp_ms = record
+        partitions = len(found.partitions)
+        if partition is None:
+            if key is None:
+                partition = self._sticky_partition(found)
+            elif len(key) <= SHORT_KEY_BYTES:
+                partition = (_short_key_hash(key) & 0x7FFFFFFF) % partitions
+            else:
+                return False
+        if not 0 <= partition < partitions or ((headers or timestamp_ms) and _problem(headers, timestamp_ms)):
+            return False
+        row = key, value, headers, time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        size_bytes = _size_of(row)
+        if self._buffered_bytes + size_bytes > self._buffer_bytes:
+            return False
+        deadline = self._loop.time() + self._delivery_seconds
+        self._add(topic, partition, acks, _Chunk(_SingleCall(done), (0,), [row], size_bytes, deadline))
+        return True
+
     async def flush(self) -> None:
         """Wait until everything is settled."""
         await self._is_empty.wait()
@@ -371,16 +414,19 @@ class Publisher:
             if self._buffered_bytes + size_bytes > self._buffer_bytes:
                 self._fail_chunks([chunk], self._full(size_bytes))
                 continue
-            self._buffered_bytes += size_bytes
-            self._is_empty.clear()
-            place = topic.name, partition, acks
-            queue = self._queues.get(place)
-            if queue is None:
-                queue = self._queues[place] = _PartitionQueue(*place)
-            queue.chunks.append(chunk)
-            if not queue.is_busy:
-                self._wake(queue)
+            self._add(topic.name, partition, acks, chunk)
         return call
+
+    def _add(self, topic: str, partition: int, acks: int, chunk: _Chunk) -> None:
+        self._buffered_bytes += chunk.size_bytes
+        self._is_empty.clear()
+        place = topic, partition, acks
+        queue = self._queues.get(place)
+        if queue is None:
+            queue = self._queues[place] = _PartitionQueue(*place)
+        queue.chunks.append(chunk)
+        if not queue.is_busy:
+            self._wake(queue)
 
     def _group(  # noqa: C901 - for every record, straight on purpose
         self,

@@ -57,7 +57,8 @@ async def serve(options: GatewayOptions) -> None:
     node.setblocking(False)
     loop.add_reader(node, _node_ended, node)
     backend = GatewayBackend(options)
-    http = RestServer(rest_app(backend), options.rest)
+    app = rest_app(backend)
+    http = RestServer(app, options.rest, app)
     await http.open(socket.socket(fileno=options.http_descriptor))
     grpc = await _grpc_server(backend)
     # Looking for cycles among the records of large batches costs a fifth of what handling them does.

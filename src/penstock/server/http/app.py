@@ -3,12 +3,13 @@
 `/api/v1/…` is the same as `/v1/…`.
 """
 
+import re
 import traceback
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from penstock.client.cluster import ClusterError
 from penstock.observability import log
@@ -25,7 +26,7 @@ from penstock.server.http.operations import (
 )
 from penstock.server.http.problem import Problem, failed
 from penstock.server.http.routes import FAMILIES
-from penstock.server.http.routes.publish import publish
+from penstock.server.http.routes.publish import publish, publish_soon
 from penstock.server.http.websocket import PATH, WebSocketEndpoint
 
 ALIAS = "/api/v1/"
@@ -36,9 +37,10 @@ MESSAGES = b"/v1/messages/"
 # Who watches a node must see that it is busy, not that it is dead: these are served beside the limit.
 WATCHED = frozenset({"/health", "/ready", "/metrics", "/v1/admin/health", "/v1/admin/metrics"})
 TOPICS, PUBLISH = "/v1/topics/", "/publish"
+PLAIN_PUBLISH = re.compile(rb"/v1/topics/([a-zA-Z0-9._-]+)/publish")
 
 
-def rest_app(backend: GatewayBackend) -> ASGIApp:
+def rest_app(backend: GatewayBackend) -> "RestApp":
     """The application that a gateway serves."""
     sockets = WebSocketRoute(PATH, WebSocketEndpoint(backend))
     return RestApp(backend, [*_routes(backend, FAMILIES), *openapi_routes(FAMILIES), sockets])
@@ -86,6 +88,23 @@ class RestApp:
             await self._serve(scope, receive, send)
         finally:
             self._requests -= 1
+
+    def serve_soon(self, url: bytes, content: bytes, respond: Callable[[int, bytes], None]) -> bool:
+        """Serve a publish without a task of its own; False if it must be served as any other request is."""
+        limits = self._backend.limits
+        if self._requests >= limits.requests_max or len(content) > limits.body_bytes_max:
+            return False
+        found = PLAIN_PUBLISH.fullmatch(url)
+        if found is None:
+            return False
+
+        def responded(status: int, body: bytes) -> None:
+            self._requests -= 1
+            respond(status, body)
+
+        is_served = publish_soon(self._backend, found[1].decode(), content, responded)
+        self._requests += is_served
+        return is_served
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]

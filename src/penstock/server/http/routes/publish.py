@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from penstock.client.cluster import ClusterError, DelayedPublish
-from penstock.client.cluster.publisher import OutgoingRecord, RecordPosition
+from penstock.client.cluster.publisher import OutgoingRecord, PublishResult, RecordPosition
 from penstock.core.protocol import ErrorCode
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.http.body import ClientGone, body_chunks, read_body
@@ -107,6 +107,32 @@ async def publish(backend: GatewayBackend, scope: Scope, receive: Receive, send:
     headers = [(b"content-length", b"%d" % len(answer)), JSON_HEADER]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": answer})
+
+
+def publish_soon(
+    backend: GatewayBackend, topic: str, content: bytes, respond: Callable[[int, bytes], None]
+) -> bool:
+    """Publish the message of a body, and respond when it is stored, or is not.
+
+    False if nothing was done. Only what is plain is done here: whatever else a request may be, `publish`
+    knows better.
+    """
+    try:
+        body = _PUBLISH.decode(content)
+        if body.delay_ms is not None or body.deliver_at is not None:
+            return False
+        record = outgoing(body)
+    except (msgspec.DecodeError, RecursionError, Problem):
+        return False
+
+    def done(outcome: PublishResult) -> None:
+        if isinstance(outcome, ClusterError):
+            problem = failed(outcome.code, outcome.detail, _field(outcome))
+            respond(problem.status, msgspec.json.encode(problem.body))
+        else:
+            respond(200, _stored(topic, outcome))
+
+    return backend.publisher.publish_soon(topic, record, ACKS[body.acks or "all"], done)
 
 
 @OPERATIONS.add(
