@@ -12,9 +12,10 @@ SECONDS ?= 30
 BROKERS ?= 1
 KILLS ?= 100
 COPIERS ?= librdkafka
+NODES ?= 3
 PYSPARK ?= 4.2
 
-.PHONY: help setup demo test sparktest sparkkills guide suites kills foreign check lint format bench simfaults fuzz dev native clean
+.PHONY: help setup demo test sparktest sparkkills guide suites kills onetopic foreign check lint format bench simfaults fuzz dev native clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -57,6 +58,9 @@ suites: $(INSTALLED) ## Run the own tests of librdkafka and kafka-python (BROKER
 
 kills: $(INSTALLED) ## Kill nodes and clients under consume-transform-produce (KILLS=100 COPIERS=librdkafka|java|streams)
 	$(BIN)/python -m tests.cluster.transaction_kills --kills $(KILLS) --copiers $(COPIERS)
+
+onetopic: $(INSTALLED) $(GENERATED) ## Kill nodes and gateways under one topic for all protocols at once (NODES=3 KILLS=100)
+	$(BIN)/python -m tests.cluster.one_topic --nodes $(NODES) --kills $(KILLS)
 
 foreign: $(INSTALLED) ## Run transactions of franz-go and quixstreams (minutes; needs Go and the registries)
 	$(BIN)/python -m tests.compatibility.clients.transaction_programs

@@ -15,8 +15,18 @@ READ_SECONDS = 20.0
 class GroupReaders:
     """Consumers of one group, each in a thread of its own."""
 
-    def __init__(self, bootstrap: str, topic: str, histories: dict[int, LogHistory], count: int = 2) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        histories: dict[int, LogHistory],
+        count: int = 2,
+        *,
+        checks_order: bool = False,
+    ) -> None:
+        """With `checks_order` the histories have what each consumer was given between two assignments."""
         self._histories = histories
+        self._checks_order = checks_order
         self._reading = threading.Condition()
         self._ended = threading.Event()
         self.errors: list[str] = []
@@ -24,7 +34,7 @@ class GroupReaders:
         self._last = (0, 0)
         self.read = 0
         self._threads = [
-            threading.Thread(target=self._run, args=(bootstrap, topic), name=f"reader-{number}")
+            threading.Thread(target=self._run, args=(bootstrap, topic, f"reader-{number}"))
             for number in range(count)
         ]
 
@@ -61,7 +71,7 @@ class GroupReaders:
             time.sleep(POLL_SECONDS)
         return [f"unread: {left} acknowledged records never reached the group"] if left else []
 
-    def _run(self, bootstrap: str, topic: str) -> None:
+    def _run(self, bootstrap: str, topic: str, name: str) -> None:
         consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -78,20 +88,33 @@ class GroupReaders:
                 **QUIET,
             }
         )
-        consumer.subscribe([topic])
+
+        def assigned(_: Consumer, places: list[TopicPartition]) -> None:
+            with self._reading:
+                for place in places:
+                    self._histories[place.partition].sought(name)
+
+        consumer.subscribe([topic], on_assign=assigned)
         try:
             while not self._ended.is_set():
-                for message in consumer.consume(500, POLL_SECONDS):
-                    if message.error() is not None:
-                        self.errors.append(str(message.error()))
-                        continue
-                    self._saw(message.partition() or 0, message.offset() or 0, message.value() or b"")
+                # One by one: an assignment is told before its first record, and behind the last of the old.
+                message = consumer.poll(POLL_SECONDS)
+                if message is None:
+                    continue
+                if message.error() is not None:
+                    self.errors.append(str(message.error()))
+                    continue
+                self._saw(name, message.partition() or 0, message.offset() or 0, message.value() or b"")
         finally:
             consumer.close()
 
-    def _saw(self, partition: int, offset: int, value: bytes) -> None:
+    def _saw(self, name: str, partition: int, offset: int, value: bytes) -> None:
         with self._reading:
-            self._histories[partition].saw(offset, value)
+            history = self._histories[partition]
+            if self._checks_order:
+                history.polled(name, [(offset, value)])
+            else:
+                history.saw(offset, value)
             self.read += 1
             sent = int(value.rpartition(b"/")[2])
             if sent > self._last[1]:

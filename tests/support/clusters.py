@@ -29,7 +29,7 @@ from tests.support.wire import Wire
 
 HOST = "127.0.0.1"
 # The ports that nodes have on machines of their own.
-PORTS = {"kafka": 9092, "http": 8080, "metrics": 9090, "peer": 7000}
+PORTS = {"kafka": 9092, "http": 8080, "metrics": 9090, "grpc": 9000, "peer": 7000}
 SECONDS_MAX = 30.0
 LOOK_SECONDS = 0.02
 

@@ -56,6 +56,11 @@ class NodeProcess:
         fields = Path(f"/proc/{self.pid}/status").read_text().split("VmRSS:")[1].split()
         return int(fields[0]) * 1024
 
+    def gateways(self) -> list[int]:
+        """The processes that serve REST, gRPC and WebSocket for it: one, but for a moment between two."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return [int(pid) for pid in children if b"gateway.process" in _command_line(pid)]
+
     @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -145,3 +150,11 @@ class NodeProcess:
         finally:
             if process.stdout is not None:
                 process.stdout.close()
+
+
+def _command_line(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        # It has ended meanwhile.
+        return b""

@@ -31,11 +31,6 @@ def get(node: NodeProcess, path: str) -> tuple[int, str]:
         return error.code, error.headers["server"]
 
 
-def gateways(node: NodeProcess) -> list[int]:
-    children = Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split()
-    return [int(pid) for pid in children if b"gateway.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-
-
 def is_running(pid: int) -> bool:
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
@@ -55,22 +50,22 @@ def test_every_address_is_served_as_soon_as_the_node_says_that_it_is_ready(node:
 
 
 def test_a_gateway_that_was_killed_is_started_again(node: NodeProcess) -> None:
-    (first,) = gateways(node)
+    (first,) = node.gateways()
 
     os.kill(first, signal.SIGKILL)
-    until(lambda: gateways(node) not in ([], [first]), "another gateway runs")
+    until(lambda: node.gateways() not in ([], [first]), "another gateway runs")
 
     assert get(node, "/health") == (200, "penstock")
     assert '"event":"gateway.ended"' in node.said()
 
 
 def test_a_gateway_ends_with_its_node(node: NodeProcess) -> None:
-    (killed,) = gateways(node)
+    (killed,) = node.gateways()
     node.kill()
     until(lambda: not is_running(killed), "the gateway of a killed node ends")
 
     node.start()
-    (stopped,) = gateways(node)
+    (stopped,) = node.gateways()
     assert get(node, "/health") == (200, "penstock")
     assert node.stop() == 0
     assert not is_running(stopped)

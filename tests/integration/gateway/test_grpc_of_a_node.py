@@ -12,7 +12,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from penstock.v1.penstock_pb2 import AckRequest, CreateTopicRequest, PublishRequest, SubscribeRequest
 from penstock.v1.penstock_pb2_grpc import PenstockStub
-from tests.integration.gateway.test_gateway_process import gateways
 from tests.support.nodes import NodeProcess
 
 
@@ -32,7 +31,7 @@ def test_a_subscription_survives_the_gateway_and_ends_with_the_node(node: NodePr
         stub = penstock(channel)
         stub.CreateTopic(CreateTopicRequest(name="jobs", partitions=1), wait_for_ready=True, timeout=30)
         stub.Publish(PublishRequest(topic="jobs", value=b"first"))
-        (gateway,) = gateways(node)
+        (gateway,) = node.gateways()
 
         # A stream that loses its server is opened again by its client.
         broken = stub.Subscribe(SubscribeRequest(topics=["jobs"], group="g", lease_ms=500), timeout=60)

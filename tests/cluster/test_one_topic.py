@@ -1,0 +1,32 @@
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.one_topic import GROUPS, Verdict, run
+
+
+def has_seen_enough(verdict: Verdict) -> bool:
+    """A run in which little was interrupted, or somebody got nothing, proves little."""
+    workers = {f"{group}-{number}" for group, kinds in GROUPS.items() for number in range(len(kinds))}
+    deserters = {f"{group}-deserter" for group in GROUPS}
+    return (
+        all(verdict.delivered[name] for name in workers | deserters)
+        and verdict.interruptions > 0
+        and verdict.redeliveries > 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "faults"),
+    [(1, ("any", "gateway", "any", "any")), (3, ("leader", "gateway", "controller"))],
+    ids=["one node", "three nodes"],
+)
+def test_a_topic_that_is_a_log_and_five_work_queues_loses_and_shares_nothing(
+    tmp_path: Path, nodes: int, faults: tuple[str, ...]
+) -> None:
+    """The short form of `make onetopic`."""
+    verdict = run(tmp_path, nodes, faults)
+
+    assert verdict.anomalies == []
+    assert verdict.kills == {"node": len(faults) - 1, "gateway": 1}
+    assert has_seen_enough(verdict), verdict
