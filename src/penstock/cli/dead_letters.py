@@ -104,39 +104,42 @@ class _Moves:
 
     async def add(self, partition: int, offsets: list[int]) -> None:
         """Move those of a partition: the chosen ones, or until none is left that can be moved."""
-        left = list(offsets)
+        left, start = list(offsets), 0
         while len(self.rows) < self._count:
             most = await self._next_portion()
             portion, left = left[:most], left[most:]
-            rows = await self._move(partition, portion, most)
+            rows, start = await self._move(partition, portion, most, start)
             self.rows += rows
-            # What cannot be moved would come again and again.
-            is_stuck = not rows or any(each["error"] for each in rows)
-            if self._dry_run or (not left if offsets else is_stuck):
+            # What cannot be moved would come again and again; a dry run goes on behind what it has seen.
+            is_stuck = start < 0 if self._dry_run else not rows or any(each["error"] for each in rows)
+            if not left if offsets else is_stuck:
                 return
 
     async def _next_portion(self) -> int:
         most = min(PER_REQUEST, self._count - len(self.rows))
-        if self._rate is None:
+        if self._rate is None or self._dry_run:
             return most
         if self.rows:
             now = asyncio.get_running_loop().time()
             await asyncio.sleep(max(0.0, self._begun + len(self.rows) / self._rate - now))
         return max(1, min(most, int(self._rate / 10)))
 
-    async def _move(self, partition: int, offsets: list[int], most: int) -> list[dict[str, Any]]:
+    async def _move(
+        self, partition: int, offsets: list[int], most: int, start: int
+    ) -> tuple[list[dict[str, Any]], int]:
         (row,) = await self._queues.redrive(
             self._name,
             {partition: offsets},
             to_topic=self._to_topic,
             is_dry_run=self._dry_run,
             records_max=most,
+            from_offset=max(0, start),
         )
         if row.error_code != ErrorCode.NONE:
             from penstock.client.cluster import ClusterError
 
             raise ClusterError(row.error_code, row.error_message)
-        return [_moved(self._name, partition, record) for record in row.records]
+        return [_moved(self._name, partition, record) for record in row.records], row.next_offset
 
 
 def _run(bootstrap: str, options: list[str] | None, work: Callable[[Any, Any], Awaitable[T]]) -> T:

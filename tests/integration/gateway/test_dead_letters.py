@@ -1,6 +1,8 @@
 """Dead letters over REST: the list, and the way back."""
 
+import asyncio
 import itertools
+from typing import Any
 
 import pytest
 
@@ -20,11 +22,11 @@ def topic(rest: RestClient) -> str:
 def give_up(rest: RestClient, topic: str, *values: str) -> list[dict[str, object]]:
     """The dead letters of these messages."""
     publish(rest, topic, *values)
-    receipts = [each["receipt"] for each in poll(rest, topic, "worker", topics=topic)]
+    receipts = [each["receipt"] for each in poll(rest, topic, "worker", topics=topic, max=1_000)]
     body = {"receipts": receipts, "reject": True, "reason": "broken"}
     assert rest("POST", f"/v1/groups/{topic}/nack", body).status_code == 200
     for _ in range(1_000):
-        answer = rest("GET", f"/v1/topics/{topic}/dlq")
+        answer = rest("GET", f"/v1/topics/{topic}/dlq?count=1000")
         assert answer.status_code == 200, answer.text
         letters: list[dict[str, object]] = answer.json()["dead_letters"]
         if len(letters) == len(values):
@@ -59,6 +61,40 @@ def test_a_dry_run_moves_nothing_and_a_redrive_moves_each_once(rest: RestClient,
     assert rest("POST", path, {}).json()["moved"] == 0
     assert rest("GET", f"/v1/topics/{topic}/dlq").json() == {"dead_letters": []}
     assert sorted(each["value"] for each in poll(rest, topic, "worker", topics=topic)) == ["a", "c"]
+
+
+def test_a_redrive_without_a_body_moves_all_of_them(rest: RestClient, topic: str) -> None:
+    values = [f"v{number}" for number in range(450)]
+    give_up(rest, topic, *values)
+    path = f"/v1/topics/{topic}/dlq/redrive"
+
+    dry = rest("POST", path, {"dry_run": True}).json()
+    some = rest("POST", path, {"dry_run": True, "max": 205}).json()
+    moved = rest("POST", path).json()
+
+    assert (dry["moved"], some["moved"], moved["moved"]) == (450, 205, 450)
+    assert len(frozenset(each["id"] for each in dry["results"])) == 450
+    assert rest("GET", f"/v1/topics/{topic}/dlq").json() == {"dead_letters": []}
+
+
+def test_a_redrive_ends_with_its_client(rest: RestClient, topic: str) -> None:
+    give_up(rest, topic, "a", "b", "c")
+    request = [{"type": "http.request", "body": b'{"rate_per_second": 0.01}', "more_body": False}]
+
+    async def receive() -> Any:
+        return request.pop() if request else {"type": "http.disconnect"}
+
+    async def send(_message: Any) -> None:
+        raise ConnectionResetError
+
+    async def orphaned() -> None:
+        path = f"/v1/topics/{topic}/dlq/redrive"
+        scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "headers": []}
+        await asyncio.wait_for(rest.app({**scope, "query_string": b""}, receive, send), 20)
+
+    rest.run(orphaned)
+
+    assert len(rest("GET", f"/v1/topics/{topic}/dlq").json()["dead_letters"]) >= 2
 
 
 def test_what_is_wrong_with_a_redrive_is_named(rest: RestClient, topic: str) -> None:

@@ -254,15 +254,19 @@ class QueueClient:
         to_topic: str | None = None,
         is_dry_run: bool = False,
         records_max: int = 200,
+        from_offset: int = 0,
     ) -> Sequence[QueueRedriveResponsePartition]:
         """Move dead letters back, some at a time: ask until nothing is moved.
 
-        `partitions` has the offsets to move of each, none for the oldest; without it all are meant.
+        `partitions` has the offsets to move of each, none for the oldest; without it all are meant. A dry run
+        looks from an offset on, and says in `next_offset` where to go on.
         """
         request = QueueRedriveRequest(
             topic=topic,
             partitions=tuple(
-                QueueRedriveRequestPartition(partition=partition, offsets=tuple(offsets))
+                QueueRedriveRequestPartition(
+                    partition=partition, offsets=tuple(offsets), from_offset=from_offset
+                )
                 for partition, offsets in (partitions or {}).items()
             ),
             to_topic=to_topic,

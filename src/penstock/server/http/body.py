@@ -1,11 +1,14 @@
 """Bodies of requests, bounded in size and in time."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
 
 from starlette.types import Message, Receive
 
 from penstock.server.http.problem import Problem
+
+T = TypeVar("T")
 
 
 class ClientGone(Exception):
@@ -44,6 +47,22 @@ async def body_chunks(receive: Receive, seconds: float) -> AsyncIterator[bytes]:
             raise _overdue(seconds) from None
         is_more = message.get("more_body", False)
         yield _content(message)
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` returns; it is cancelled when the client closes the connection, which is ClientGone."""
+    loop = asyncio.get_running_loop()
+    gone, working = loop.create_task(until_gone(receive)), loop.create_task(work)
+    try:
+        await asyncio.wait([gone, working], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone
+        return working.result()
+    finally:
+        gone.cancel()
+        if not working.done():
+            working.cancel()
+            await asyncio.wait([working])
 
 
 async def until_gone(receive: Receive) -> None:

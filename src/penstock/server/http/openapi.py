@@ -74,7 +74,7 @@ def _operation(
     if operation.body is not None:
         types = (JSON, *operation.takes)
         described["requestBody"] = {
-            "required": True,
+            "required": not operation.may_lack_body,
             "content": {
                 kind: {"schema": kinds[operation.body] if kind == JSON else {"type": "string"}}
                 for kind in types

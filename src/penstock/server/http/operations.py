@@ -71,6 +71,8 @@ class Operation:
     answer: Any = None
     status: int = 200
     is_streamed: bool = False
+    # No body at all is one in which everything is left out.
+    may_lack_body: bool = False
     # The handler is an ASGI application that takes the backend first.
     is_asgi: bool = False
     # Content types beside JSON, for the document.
@@ -127,7 +129,8 @@ class PathEndpoint:
         body = None
         if operation.body is not None and not operation.is_streamed:
             content = await read_body(receive, self._backend.limits.body_bytes_max, self._timeout)
-            body = decode_body(content, operation.body)
+            is_lacking = operation.may_lack_body and not content
+            body = operation.body() if is_lacking else decode_body(content, operation.body)
         request = RestRequest(
             scope["path_params"], query, body, dict(scope["headers"]), receive, scope["raw_path"]
         )

@@ -1,15 +1,29 @@
 """QueueRedrive: dead letters back to where they came from. An API of Penstock, not of Kafka."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import Array, Bool, Int16, Int32, Int64, NullableString, Part, String
+from penstock.core.protocol.schema import (
+    Array,
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    Part,
+    String,
+    tagged,
+)
 
 
 @part
 class QueueRedriveRequestPartition(Part):
-    """A partition of the dead-letter topic; without offsets the oldest dead letters are meant."""
+    """A partition of the dead-letter topic; without offsets the oldest dead letters are meant.
+
+    In a dry run these are the oldest from `from_offset` on.
+    """
 
     partition: Int32
     offsets: Array[Int64] = ()
+    from_offset: Int64 = tagged(0, since=0, default=0)
 
 
 @message(api_key=10_006, versions=range(1), flexible_from=0)
@@ -41,12 +55,16 @@ class QueueRedriveResponseRecord(Part):
 
 @part
 class QueueRedriveResponsePartition(Part):
-    """What became of dead letters of one partition. After an error, none of `records` was moved."""
+    """What became of dead letters of one partition. After an error, none of `records` was moved.
+
+    `next_offset` is where a dry run goes on, -1 if there is nothing more.
+    """
 
     partition: Int32
     error_code: Int16
     error_message: NullableString = None
     records: Array[QueueRedriveResponseRecord] = ()
+    next_offset: Int64 = tagged(0, since=0, default=-1)
 
 
 @message(api_key=10_006, versions=range(1), flexible_from=0)

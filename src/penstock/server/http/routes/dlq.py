@@ -19,6 +19,7 @@ from penstock.core.queues.record_headers import (
     ORIGIN_TOPIC,
 )
 from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.http.body import unless_gone
 from penstock.server.http.message_json import INT64_MAX, MessageView
 from penstock.server.http.operations import OperationTable, RestAnswer, RestRequest, RestStruct
 from penstock.server.http.problem import ProblemBody, failed, invalid
@@ -28,7 +29,6 @@ OPERATIONS = OperationTable("dead letters", "Messages that queues have given up"
 SUFFIX = ".dlq"
 COUNT_DEFAULT = 100
 COUNT_MAX = 1_000
-REDRIVEN_DEFAULT = 1_000
 REDRIVEN_MAX = 100_000
 PER_REQUEST = 200
 IDS_MAX = 1_000
@@ -59,16 +59,16 @@ class DeadLetterPage(RestAnswer, frozen=True):
 
 
 class RedriveBody(RestStruct, frozen=True):
-    """Which dead letters: those with these ids, or the oldest ones up to `max`.
+    """Which dead letters: those with these ids, the oldest ones up to `max`, or all; all without a body, too.
 
     Each goes to the topic it came from, unless `to_topic` names another. `rate_per_second` spreads them: the
-    response comes when all are moved.
+    response comes when all are moved. Nothing more is moved for a client that has gone.
     """
 
     ids: Annotated[tuple[str, ...], Meta(max_length=IDS_MAX)] = ()
     to_topic: str | None = None
     dry_run: bool = False
-    max: Annotated[int, Meta(ge=1, le=REDRIVEN_MAX)] = REDRIVEN_DEFAULT
+    max: Annotated[int, Meta(ge=1, le=REDRIVEN_MAX)] | None = None
     rate_per_second: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
 
 
@@ -111,8 +111,9 @@ async def dead_letters(
 
 
 @OPERATIONS.add(
-    "POST", "/v1/topics/{topic}/dlq/redrive", "Move dead letters back", body=RedriveBody, answer=RedriveAnswer
-)
+    "POST", "/v1/topics/{topic}/dlq/redrive", "Move dead letters back",
+    body=RedriveBody, may_lack_body=True, answer=RedriveAnswer,
+)  # fmt: skip
 async def redrive(backend: GatewayBackend, request: RestRequest[Any, RedriveBody]) -> RedriveAnswer:
     topic, body = request.path["topic"] + SUFFIX, request.body
     chosen: dict[int, list[int]] = {}
@@ -126,8 +127,7 @@ async def redrive(backend: GatewayBackend, request: RestRequest[Any, RedriveBody
     if not body.ids:
         chosen = {partition: [] for partition in range(partitions)}
     results = _Results(topic, body)
-    for partition, offsets in chosen.items():
-        await _redrive_partition(backend, results, partition, offsets)
+    await unless_gone(request.receive, _redrive(backend, results, chosen))
     return RedriveAnswer(
         moved=results.moved, refused=results.refused, dry_run=body.dry_run, results=results.shown
     )
@@ -146,18 +146,23 @@ class _Results:
 
     @property
     def left(self) -> int:
-        return self.body.max - self.moved - self.refused
+        """How many more, as far as one request is concerned."""
+        return PER_REQUEST if self.body.max is None else self.body.max - self.moved - self.refused
 
     @property
     def per_request(self) -> int:
         """A tenth of a second's worth at a time, where the rate is limited."""
-        rate = self.body.rate_per_second
+        rate = self._rate
         return max(1, min(PER_REQUEST, self.left, PER_REQUEST if rate is None else int(rate / 10)))
 
     async def pace(self) -> None:
-        if self.body.rate_per_second is not None and self.moved:
-            due = self._begun + self.moved / self.body.rate_per_second
+        if self._rate is not None and self.moved:
+            due = self._begun + self.moved / self._rate
             await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
+
+    @property
+    def _rate(self) -> float | None:
+        return None if self.body.dry_run else self.body.rate_per_second
 
     def add(self, partition: int, row: Any) -> None:
         view_id = f"{self.topic}/{partition}/{row.offset}"
@@ -171,18 +176,30 @@ class _Results:
             self.shown.append(view)
 
 
+async def _redrive(backend: GatewayBackend, results: _Results, chosen: dict[int, list[int]]) -> None:
+    for partition, offsets in chosen.items():
+        await _redrive_partition(backend, results, partition, offsets)
+
+
 async def _redrive_partition(
     backend: GatewayBackend, results: _Results, partition: int, offsets: list[int]
 ) -> None:
-    """Until nothing is left to move; what cannot be moved would come again and again."""
-    body, chosen = results.body, list(offsets)
+    """Until nothing is left to move; what cannot be moved would come again and again.
+
+    A dry run goes on behind what it has seen.
+    """
+    body, chosen, start = results.body, list(offsets), 0
     while results.left > 0 and not backend.stopping.is_set():
         await results.pace()
         portion = chosen[: results.per_request]
         answer = await backend.cluster.ask(
             QueueRedriveRequest(
                 topic=results.topic,
-                partitions=(QueueRedriveRequestPartition(partition=partition, offsets=tuple(portion)),),
+                partitions=(
+                    QueueRedriveRequestPartition(
+                        partition=partition, offsets=tuple(portion), from_offset=start
+                    ),
+                ),
                 to_topic=body.to_topic,
                 is_dry_run=body.dry_run,
                 records_max=results.per_request,
@@ -196,9 +213,12 @@ async def _redrive_partition(
         for each in row.records:
             results.add(partition, each)
         chosen = chosen[len(portion) :]
+        start = row.next_offset
         is_refused = any(each.error_code != ErrorCode.NONE for each in row.records)
-        if (not chosen and offsets) or body.dry_run or ((not row.records or is_refused) and not offsets):
+        is_stuck = start < 0 if body.dry_run else not row.records or is_refused
+        if not chosen if offsets else is_stuck:
             return
+        start = max(0, start)
 
 
 async def _partitions(backend: GatewayBackend, topic: str) -> int:

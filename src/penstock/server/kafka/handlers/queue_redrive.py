@@ -49,6 +49,8 @@ def _asked(
     chosen = {each.partition: each for each in request.partitions}
     if len(chosen) < len(request.partitions):
         return QueueRefusal(ErrorCode.INVALID_REQUEST, "partitions: one of them is named twice")
+    if any(each.from_offset < 0 for each in request.partitions):
+        return QueueRefusal(ErrorCode.INVALID_REQUEST, "from_offset: an offset is 0 or more")
     # What was redriven is finished in the topic: that is a change.
     topics = [(request.topic, tuple(chosen))]
     refused = queues_of(call, AclOperation.WRITE, REDRIVE_GROUP, topics)
@@ -98,18 +100,20 @@ class _RedriveCall:
             may_write=lambda topic: call.authorize(AclOperation.WRITE, topic_resource(topic)),
         )
 
-        def done(reply: Rows | ApiError) -> None:
-            self._rows.append(_row(chosen.partition, reply))
+        def done(reply: Rows | ApiError, next_offset: int = -1) -> None:
+            self._rows.append(_row(chosen.partition, reply, next_offset))
             if not isinstance(reply, ApiError):
                 self._left -= len(reply)
             call.connection.soon(self.next)
 
         if self._request.is_dry_run:
-            self._try(queue, wanted, done)
+            self._try(queue, wanted, chosen.from_offset, done)
         else:
             call.backend.redriver.redrive(wanted, done)
 
-    def _try(self, queue: QueueId, wanted: RedriveRequest, done: Callable[[Rows | ApiError], None]) -> None:
+    def _try(
+        self, queue: QueueId, wanted: RedriveRequest, from_offset: int, done: Callable[..., None]
+    ) -> None:
         """What would be moved: a chosen dead letter after the other, or the oldest ones."""
         backend = self._call.backend
         found: list[RedrivenRecord] = []
@@ -131,9 +135,9 @@ class _RedriveCall:
                 # A peek may be answered at once: not from inside of the one before.
                 self._call.connection.soon(peek_next)
             else:
-                done(tuple(found))
+                done(tuple(found), -1 if wanted.offsets else reply.next_offset)
 
-        wanted_offset = [Offset(0)]
+        wanted_offset = [Offset(from_offset)]
 
         def peek_next() -> None:
             if wanted.offsets:
@@ -144,13 +148,16 @@ class _RedriveCall:
         peek_next()
 
 
-def _row(partition: int, reply: Rows | ApiError) -> QueueRedriveResponsePartition:
+def _row(partition: int, reply: Rows | ApiError, next_offset: int) -> QueueRedriveResponsePartition:
     if isinstance(reply, ApiError):
         return QueueRedriveResponsePartition(
             partition=partition, error_code=code_of(reply), error_message=message_of(reply)
         )
     return QueueRedriveResponsePartition(
-        partition=partition, error_code=ErrorCode.NONE, records=tuple(map(_record, reply))
+        partition=partition,
+        error_code=ErrorCode.NONE,
+        records=tuple(map(_record, reply)),
+        next_offset=next_offset,
     )
 
 

@@ -57,6 +57,25 @@ def test_a_dry_run_passes_over_chosen_offsets_that_are_no_dead_letters(stage: "S
     assert refused.error_code == ErrorCode.INVALID_REQUEST
 
 
+def test_a_dry_run_goes_on_where_it_has_ended(stage: "Stage") -> None:
+    queues = QueueClient(stage)
+    queues.produce(0, "a", "b", "c")
+    queues.values(0)
+    found: list[int] = []
+    start = 0
+    while start >= 0:
+        place = QueueRedriveRequestPartition(partition=0, from_offset=start)
+        request = QueueRedriveRequest(topic=TOPIC, partitions=(place,), is_dry_run=True, records_max=2)
+        (row,) = stage.ask(request, QueueRedriveResponse, 0).partitions
+        found += [each.offset for each in row.records]
+        start = row.next_offset
+
+    assert found == [0, 1, 2]
+    below = QueueRedriveRequestPartition(partition=0, from_offset=-1)
+    refused = stage.ask(QueueRedriveRequest(topic=TOPIC, partitions=(below,)), QueueRedriveResponse, 0)
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+
+
 @pytest.mark.parametrize("is_dry_run", [True, False])
 def test_partitions_that_fail_at_once_are_each_told(is_dry_run: bool) -> None:
     queue = QueueId(REDRIVE_GROUP, TopicId(UUID(int=1)), PartitionIndex(0))
