@@ -257,6 +257,18 @@ def test_subscribe_answers_with_partitions(rest: RestClient, topic: str) -> None
     assert [each["type"] for each in listed if each["group"] == topic] == ["consumer"]
 
 
+@pytest.mark.parametrize("mode", ["queue", "log"])
+def test_a_session_timeout_is_the_members_own(rest: RestClient, topic: str, mode: str) -> None:
+    path = f"/v1/groups/{topic}/join"
+    body = {"topics": [topic], "mode": mode}
+
+    short = rest("POST", path, body | {"session_timeout_ms": 1_000})
+    joined = rest("POST", path, body | {"session_timeout_ms": 6_000, "member_id": "m"})
+
+    assert (short.status_code, short.json()["field"]) == (400, "session_timeout_ms")
+    assert (joined.status_code, joined.json()["member_id"]) == (200, "m")
+
+
 def test_two_log_members_share_the_partitions(rest: RestClient, topic: str) -> None:
     first = join(rest, topic, topic, "log")
     answer = rest("POST", f"/v1/groups/{topic}/join", {"topics": [topic], "mode": "log"})

@@ -184,6 +184,7 @@ def _member_value(fact: ConsumerMemberStored) -> ConsumerGroupMemberMetadataValu
                 ]
             ),
         ),
+        session_timeout_ms=fact.session_timeout_ms,
     )
 
 
@@ -208,6 +209,7 @@ def _member_of(group_id: str, member_id: str, value: bytes) -> ConsumerMemberSto
             classic.session_timeout_ms,
             tuple([MemberProtocol(each.name, bytes(each.metadata)) for each in classic.supported_protocols]),
         ),
+        stored.session_timeout_ms,
     )
 
 

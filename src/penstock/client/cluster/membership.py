@@ -109,7 +109,7 @@ class GroupMembership:
         session_timeout_ms: int = -1,
         member_id: str | None = None,
     ) -> Membership:
-        """Let a new member join; of log members the session timeout is that of the group."""
+        """Let a new member join; a session timeout of -1 is that of the group."""
         member = Membership(group, member_id or _new_id(), mode, JOIN_EPOCH, 0, tuple(topics), {})
         member = await self._beat(member, is_join=True, session_timeout_ms=session_timeout_ms)
         for _ in range(HEARTBEATS_AT_JOIN):
@@ -265,6 +265,7 @@ class GroupMembership:
                 rebalance_timeout_ms=REBALANCE_MS if is_join else -1,
                 subscribed_topic_names=topics,
                 topic_partitions=await self._owned(member),
+                session_timeout_ms=session_timeout_ms,
             )
         answer = await self._cluster.ask_coordinator(GROUP_KEY, member.group, request)
         expect(answer.error_code, answer.error_message)

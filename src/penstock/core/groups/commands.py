@@ -267,6 +267,8 @@ Reply: TypeAlias = (
     | DescribedGroup
     | ListedGroups
 )
+# Of a member: the session timeout of the group's configuration counts.
+NO_OWN_TIMEOUT = -1
 # Where a reply goes: one callable per command, called once.
 OnReply: TypeAlias = Callable[[Reply], None]
 
@@ -373,6 +375,7 @@ class ConsumerGroupHeartbeat:
     assignor: str | None = None
     # The partitions that the member has.
     owned: PartitionSet | None = None
+    session_timeout_ms: int = NO_OWN_TIMEOUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -398,7 +401,7 @@ class ShareGroupHeartbeat:
     client_id: str = ""
     client_host: str = ""
     topics: tuple[str, ...] | None = None
-    session_timeout_ms: int = -1
+    session_timeout_ms: int = NO_OWN_TIMEOUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import NamedTuple, TypeAlias, TypeVar, assert_never
 
-from penstock.core.groups.commands import MemberProtocol
+from penstock.core.groups.commands import NO_OWN_TIMEOUT, MemberProtocol
 from penstock.core.groups.partition_sets import PartitionSet
 from penstock.core.model import Timestamp
 from penstock.core.values import dataclass
@@ -57,6 +57,12 @@ class ConsumerMemberStored:
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
     classic: ClassicMember | None = None
+    session_timeout_ms: int = NO_OWN_TIMEOUT
+
+    def session_ms(self, default_ms: int) -> int:
+        """How long it counts as alive without a word; the group's setting where it has said nothing."""
+        own_ms = self.session_timeout_ms if self.classic is None else self.classic.session_timeout_ms
+        return default_ms if own_ms == NO_OWN_TIMEOUT else own_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,8 +123,8 @@ class ConsumerGroup:
             current = stored.current.get(member_id)
             if current is not None:
                 member.take(current)
-            timeout_ms = session_timeout_ms if fact.classic is None else fact.classic.session_timeout_ms
-            member.session_deadline = Instant(resumed_at + timeout_ms * MILLISECOND)
+            session_ms = fact.session_ms(session_timeout_ms)
+            member.session_deadline = Instant(resumed_at + session_ms * MILLISECOND)
             if member.revoking:
                 member.revoke_deadline = Instant(resumed_at + fact.rebalance_timeout_ms * MILLISECOND)
             group.add(member)

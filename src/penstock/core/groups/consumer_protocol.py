@@ -28,6 +28,7 @@ from penstock.core.groups.assignors import ASSIGNORS, AssignorInput, AssignorMem
 from penstock.core.groups.classic_group import CONSUMER_PROTOCOL_TYPE
 from penstock.core.groups.cluster_topics import AssignableTopic, ClusterTopics, metadata_hash
 from penstock.core.groups.commands import (
+    NO_OWN_TIMEOUT,
     ConsumerCommand,
     ConsumerGroupHeartbeat,
     ConsumerHeartbeatResult,
@@ -194,7 +195,8 @@ class ConsumerGroups:
         needs_target = update_member(group, member, _stored(member.stored, command), outcome)
         self.move_on(group, member, MemberUpdate(command.owned, needs_target), outcome)
         timeouts = outcome.options.consumer.timeouts(group.group_id)
-        member.session_deadline = outcome.wake(group.group_id, timeouts.session_timeout_ms)
+        session_ms = member.stored.session_ms(timeouts.session_timeout_ms)
+        member.session_deadline = outcome.wake(group.group_id, session_ms)
         is_full = command.epoch == JOIN_EPOCH or (
             command.rebalance_timeout_ms != -1
             and command.owned is not None
@@ -206,7 +208,7 @@ class ConsumerGroups:
                 ConsumerHeartbeatResult(
                     member.stored.member_id,
                     member.epoch,
-                    timeouts.heartbeat_interval_ms,
+                    timeouts.heartbeat_ms(session_ms),
                     member.assigned if is_full or member.assigned is not had else None,
                 ),
             )
@@ -375,8 +377,8 @@ def _drop_unused_patterns(group: ConsumerGroup, outcome: GroupOutcome) -> None:
 
 
 def _shortest_session_ms(group_id: str, stored: StoredConsumerGroup, outcome: GroupOutcome) -> int:
-    sessions = [m.classic.session_timeout_ms for m in stored.members.values() if m.classic is not None]
-    return min([*sessions, outcome.options.consumer.timeouts(group_id).session_timeout_ms])
+    default_ms = outcome.options.consumer.timeouts(group_id).session_timeout_ms
+    return min([member.session_ms(default_ms) for member in stored.members.values()])
 
 
 def _problem(command: ConsumerGroupHeartbeat, outcome: GroupOutcome) -> ApiError | None:
@@ -389,6 +391,9 @@ def _problem(command: ConsumerGroupHeartbeat, outcome: GroupOutcome) -> ApiError
         return ApiError(ErrorKind.INVALID_REQUEST, f"{command.epoch} is no member epoch")
     if command.epoch == LEAVE_STATIC_EPOCH and command.instance_id is None:
         return ApiError(ErrorKind.INVALID_REQUEST, "epoch -2 is for members with an instance id")
+    problem = outcome.options.session_problem(command.session_timeout_ms)
+    if problem is not None:
+        return problem
     return None if command.epoch != JOIN_EPOCH else _join_problem(command, outcome)
 
 
@@ -501,6 +506,9 @@ def _stored(old: ConsumerMemberStored, command: ConsumerGroupHeartbeat) -> Consu
         old.pattern if command.pattern is None else command.pattern or None,
         old.rebalance_timeout_ms if command.rebalance_timeout_ms < 0 else command.rebalance_timeout_ms,
         command.assignor or old.assignor,
+        session_timeout_ms=old.session_timeout_ms
+        if command.session_timeout_ms == NO_OWN_TIMEOUT
+        else command.session_timeout_ms,
     )
 
 
@@ -592,8 +600,8 @@ def _leave_for_a_while(group: ConsumerGroup, member: ConsumerMember, outcome: Gr
     group.take_current(member, current)
     member.revoke_deadline = None
     outcome.facts.append(current)
-    timeout_ms = outcome.options.consumer.timeouts(group.group_id).session_timeout_ms
-    member.session_deadline = outcome.wake(group.group_id, timeout_ms)
+    default_ms = outcome.options.consumer.timeouts(group.group_id).session_timeout_ms
+    member.session_deadline = outcome.wake(group.group_id, member.stored.session_ms(default_ms))
 
 
 def _end_sessions(group: ConsumerGroup, outcome: GroupOutcome) -> None:

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
-from penstock.core.groups.commands import GroupType, OnReply, Reply
+from penstock.core.groups.commands import NO_OWN_TIMEOUT, GroupType, OnReply, Reply
 from penstock.core.groups.facts import Fact
 from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, Now, TopicId
 from penstock.core.values import dataclass
+
+# A member that asks for a short session is told to send this many heartbeats in it.
+BEATS_PER_SESSION = 3
 
 
 class MigrationPolicy(enum.Enum):
@@ -26,6 +29,10 @@ class ConsumerGroupTimeouts(NamedTuple):
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 500
+
+    def heartbeat_ms(self, session_ms: int) -> int:
+        """How often a member with such a session shall be heard of."""
+        return min(self.heartbeat_interval_ms, max(1, session_ms // BEATS_PER_SESSION))
 
 
 def default_timeouts(_: str) -> ConsumerGroupTimeouts:
@@ -84,6 +91,13 @@ class GroupOptions:
     groups_expired_per_turn_max: int = 16
     consumer: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)
     share: ShareGroupOptions = field(default_factory=ShareGroupOptions)
+
+    def session_problem(self, own_ms: int) -> ApiError | None:
+        """Why a member cannot have this session timeout."""
+        least, most = self.session_timeout_ms_min, self.session_timeout_ms_max
+        if own_ms == NO_OWN_TIMEOUT or least <= own_ms <= most:
+            return None
+        return ApiError(ErrorKind.INVALID_SESSION_TIMEOUT, f"{own_ms} ms is not from {least} to {most}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,10 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import NamedTuple, TypeAlias, assert_never
 
+from penstock.core.groups.commands import NO_OWN_TIMEOUT
 from penstock.core.groups.partition_sets import PartitionSet
 from penstock.core.model import TopicId
 from penstock.core.values import dataclass
-
-# The session timeout of the group's configuration counts.
-NO_OWN_TIMEOUT = -1
 
 
 class ShareRecordKind(enum.IntEnum):

@@ -12,10 +12,14 @@ from dataclasses import dataclass, field
 
 from penstock.core.groups.assignors import AssignorSteps, TargetAssignment
 from penstock.core.groups.cluster_topics import AssignableTopic
-from penstock.core.groups.commands import DescribedShareGroup, DescribedShareMember, GroupState
+from penstock.core.groups.commands import (
+    NO_OWN_TIMEOUT,
+    DescribedShareGroup,
+    DescribedShareMember,
+    GroupState,
+)
 from penstock.core.groups.partition_sets import PartitionSet
 from penstock.core.groups.share_facts import (
-    NO_OWN_TIMEOUT,
     ShareCurrent,
     SharedTopic,
     ShareGroupStored,

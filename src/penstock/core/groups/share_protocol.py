@@ -18,6 +18,7 @@ from typing import assert_never
 from penstock.core.groups.assignors import AssignorInput, AssignorMember, TargetAssignment, run, simple
 from penstock.core.groups.cluster_topics import ClusterTopics, metadata_hash
 from penstock.core.groups.commands import (
+    NO_OWN_TIMEOUT,
     ConsumerHeartbeatResult,
     DescribeShareGroup,
     GroupState,
@@ -30,7 +31,6 @@ from penstock.core.groups.commands import (
 from penstock.core.groups.facts import GroupImage
 from penstock.core.groups.outcome import GroupOutcome, MemberRemoved, RebalanceStarted
 from penstock.core.groups.share_facts import (
-    NO_OWN_TIMEOUT,
     ShareFactDeleted,
     ShareMemberStored,
     ShareRecordKind,
@@ -42,8 +42,6 @@ from penstock.core.model import ApiError, ErrorKind, Instant, TopicId
 
 PROTOCOL_TYPE = "share"
 ASSIGNOR = "simple"
-# A member that asks for a short session is told to send this many heartbeats in it.
-BEATS_PER_SESSION = 3
 
 
 class ShareGroups:
@@ -74,7 +72,7 @@ class ShareGroups:
             if stored.members:
                 own = [each.session_timeout_ms for each in stored.members.values()]
                 default_ms = outcome.options.share.timeouts(group_id).session_timeout_ms
-                outcome.wake(group_id, min([ms for ms in own if ms != NO_OWN_TIMEOUT], default=default_ms))
+                outcome.wake(group_id, min([default_ms if ms == NO_OWN_TIMEOUT else ms for ms in own]))
 
     def listed(self, group_id: str) -> ListedGroup:
         stored = self._image.shares[group_id]
@@ -159,11 +157,7 @@ class ShareGroups:
             return ApiError(ErrorKind.INVALID_REQUEST, f"{command.epoch} is no member epoch")
         if command.epoch == JOIN_EPOCH and not command.topics:
             return ApiError(ErrorKind.INVALID_REQUEST, "a member joins with a subscription")
-        least, most = outcome.options.session_timeout_ms_min, outcome.options.session_timeout_ms_max
-        own_ms = command.session_timeout_ms
-        if own_ms != NO_OWN_TIMEOUT and not least <= own_ms <= most:
-            return ApiError(ErrorKind.INVALID_SESSION_TIMEOUT, f"{own_ms} ms is not from {least} to {most}")
-        return None
+        return outcome.options.session_problem(command.session_timeout_ms)
 
     def _leave(self, group: ShareGroup, command: ShareGroupHeartbeat, outcome: GroupOutcome) -> None:
         member_id = command.member_id
@@ -194,7 +188,7 @@ class ShareGroups:
         timeouts = outcome.options.share.timeouts(group.group_id)
         session_ms = member.session_timeout_ms(timeouts.session_timeout_ms)
         member.session_deadline = outcome.wake(group.group_id, session_ms)
-        interval_ms = min(timeouts.heartbeat_interval_ms, max(1, session_ms // BEATS_PER_SESSION))
+        interval_ms = timeouts.heartbeat_ms(session_ms)
         is_full = command.epoch == JOIN_EPOCH or command.topics is not None
         is_told = is_full or command.epoch != member.epoch or member.assigned is not had
         outcome.responses.append(

@@ -129,6 +129,8 @@ class ConsumerGroupMemberMetadataValue(Message):
     classic_member_metadata: Nullable[ConsumerGroupMemberMetadataValueClassicMember] = tagged(
         0, since=0, default=None
     )
+    # A tag of our own, which Kafka skips: its members have no timeout of their own.
+    session_timeout_ms: Int32 = tagged(10_000, since=0, default=-1)
 
 
 @message(versions=range(4, 5))

@@ -82,6 +82,7 @@ FACTS: list[Fact] = [
     CONSUMER,
     replace(CONSUMER, instance_id=None, rack_id=None, pattern=None, assignor=None, topics=()),
     replace(CONSUMER, classic=ClassicMember(10_000, (MemberProtocol("range", b"topics"),))),
+    replace(CONSUMER, session_timeout_ms=9_000),
     ConsumerMemberDeleted("g1", "m-1"),
     TargetEpochStored("g1", 7),
     TargetEpochDeleted("g1"),

@@ -9,6 +9,7 @@ from penstock.core.groups import (
     CommitOffsets,
     CommitResults,
     ConsumerGroupOptions,
+    ConsumerGroupTimeouts,
     DeleteGroup,
     FetchedOffsets,
     FetchOffsets,
@@ -326,6 +327,24 @@ def test_a_failover_gives_every_session_its_full_time() -> None:
     taken_over.advance(1)
 
     assert taken_over.described().state is GroupState.EMPTY
+
+
+def test_a_member_may_have_a_session_timeout_of_its_own_also_after_a_failover() -> None:
+    slow_heart = ConsumerGroupOptions(timeouts=lambda _: ConsumerGroupTimeouts(SESSION_MS, SESSION_MS))
+    driver = ConsumerDriver(replace(CONSUMER_OPTIONS, consumer=slow_heart))
+    patient, other = driver.member("a", session_timeout_ms=9_000), driver.member("b")
+    told = patient.beat().heartbeat_interval_ms
+    driver.advance(SESSION_MS)
+    taken_over = driver.failed_over()
+    taken_over.advance(9_000 - 1)
+
+    assert told == 3_000
+    assert driver.refused("b", other.epoch) is ErrorKind.UNKNOWN_MEMBER
+    assert [each.member_id for each in taken_over.described().members] == ["a"]
+    taken_over.advance(1)
+    assert taken_over.described().members == ()
+    refused = taken_over.refused("c", 0, session_timeout_ms=5_999)
+    assert refused is ErrorKind.INVALID_SESSION_TIMEOUT
 
 
 def test_the_snapshot_rebuilds_the_same_state() -> None:

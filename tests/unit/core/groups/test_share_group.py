@@ -239,6 +239,17 @@ def test_a_member_may_have_a_session_timeout_of_its_own_also_after_a_failover() 
     assert [member.member_id for member in after.described().members] == ["a"]
 
 
+def test_after_a_failover_the_shorter_session_of_the_group_ends_in_time() -> None:
+    driver = ShareDriver()
+    driver.enter("a")
+    driver.enter("b", session_timeout_ms=SESSION_MS * 2)
+
+    after = driver.failed_over()
+    after.advance(SESSION_MS)
+
+    assert [member.member_id for member in after.described().members] == ["b"]
+
+
 def test_a_coordinator_that_takes_over_knows_members_epochs_and_assignments() -> None:
     driver = ShareDriver()
     driver.enter("a")

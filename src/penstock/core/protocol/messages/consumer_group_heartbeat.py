@@ -12,6 +12,7 @@ from penstock.core.protocol.schema import (
     String,
     Uuid,
     since,
+    tagged,
 )
 
 
@@ -40,6 +41,8 @@ class ConsumerGroupHeartbeatRequest(Message):
     subscribed_topic_regex: NullableString = since(1, default=None)
     server_assignor: NullableString = None
     topic_partitions: NullableArray[ConsumerGroupHeartbeatRequestTopicPartitions]
+    # A tag of our own, for members that a gateway speaks for: Kafka's have the timeout of the group.
+    session_timeout_ms: Int32 = tagged(10_000, since=1, default=-1)
 
 
 @part

@@ -66,7 +66,7 @@ Topics = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=TOPICS_MAX)]
 
 
 class JoinBody(RestStruct, frozen=True):
-    """`session_timeout_ms` is for queues; consumer groups have a setting for it."""
+    """A member that says nothing for `session_timeout_ms` has left; the cluster has a setting for it."""
 
     topics: Topics
     mode: Literal["queue", "log"] = "queue"
@@ -256,11 +256,15 @@ class GroupView(RestAnswer, frozen=True):
 async def join(backend: GatewayBackend, request: RestRequest[NoQuery, JoinBody]) -> MembershipAnswer:
     body = request.body
     member_id = body.member_id or _new_member_id()
-    return _membership(
-        await backend.members.join(
+    try:
+        joined = await backend.members.join(
             group_of(request), member_id, body.mode, body.topics, body.session_timeout_ms
         )
-    )
+    except ClusterError as error:
+        if error.code is not ErrorCode.INVALID_SESSION_TIMEOUT:
+            raise
+        raise failed(error.code, error.detail, "session_timeout_ms") from None
+    return _membership(joined)
 
 
 @OPERATIONS.add(

@@ -61,6 +61,7 @@ def consumer_group_heartbeat(request: ConsumerGroupHeartbeatRequest, call: Reque
             pattern=request.subscribed_topic_regex,
             assignor=request.server_assignor,
             owned=_owned(request),
+            session_timeout_ms=request.session_timeout_ms,
         )
     )
 
