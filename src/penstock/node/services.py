@@ -263,6 +263,7 @@ class NodeServices:
             replace(options_of_node(controller.image, options.node_id, options.static), releases=releases),
             self.group_metrics,
         )
+        releases.may_be_member = groups.may_be_share_member
         for follower in (releases.on_metadata, groups.on_metadata):
             follower(controller.image)
             # After the partitions, which open the logs that coordinators read.

@@ -22,7 +22,6 @@ from penstock.core.queues import (
     RecordsAcquired,
     RecordState,
     RejectRecords,
-    ReleaseConsumer,
     ReleaseRecords,
     RenewLeases,
     ReturnRecords,
@@ -100,7 +99,7 @@ class Run:
                     known.lease_ms = lease_ms or known.lease_ms
                     known.lease_until_ms = driver.now_ms + known.lease_ms
             case ("lose", str(consumer)):
-                driver.ask(ReleaseConsumer(on_reply=ignore, queue=QUEUE, consumer=consumer))
+                driver.lose(consumer)
                 for known in model.records.values():
                     if known.is_leased and known.producer is None and known.consumer == consumer:
                         model.fail(known, 0, driver.now_ms)

@@ -274,6 +274,14 @@ class GroupService:
             return ApiError(coordinator.state.value)
         return self._lags.of_group(coordinator.machine.image, group_id)
 
+    def may_be_share_member(self, group_id: str, member_id: str) -> bool:
+        """Whether somebody is a member of a share group, or may be for all that this node knows."""
+        coordinator = self._coordinators.find(group_id)
+        if isinstance(coordinator, ApiError) or coordinator.state.value is not None:
+            return True
+        group = coordinator.machine.image.shares.get(group_id)
+        return self._clock.now() >= self._lease.until or (group is not None and member_id in group.members)
+
     def on_metadata(self, image: MetadataImage) -> None:
         """Take over and give up coordinators as the cluster's metadata says."""
         before, self._image = self._image, image

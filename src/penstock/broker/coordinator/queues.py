@@ -35,6 +35,7 @@ from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, NodeI
 from penstock.core.queues import (
     DescribeQueue,
     FindDeadLetters,
+    FindLeases,
     ForgetQueue,
     PeekRecords,
     QueueCommand,
@@ -120,7 +121,7 @@ class QueueService:
             lambda: QueueCoordinator(options.machine),
             queue_records,
             QueueObserver(ports.metrics, self._records_ready, self._dead_letters_due, self._name_of),
-            (DescribeQueue, FindDeadLetters, PeekRecords),
+            (DescribeQueue, FindDeadLetters, FindLeases, PeekRecords),
             transactional=QueueTransactions(),
         )
         self._coordinators = Coordinators(node_id, runtime, partitions, topics, spec, options.coordinator)

@@ -72,6 +72,13 @@ class ClaimResults:
     errors: tuple[ErrorKind | None, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LeasesFound:
+    """The tokens of leases, each with one record or more."""
+
+    tokens: tuple[int, ...]
+
+
 class DeadLetter(NamedTuple):
     """A record that is to be moved to the dead-letter topic."""
 
@@ -139,6 +146,7 @@ QueueReply: TypeAlias = (
     | RecordsAccepted
     | RecordsAcquired
     | ClaimResults
+    | LeasesFound
     | DeadLettersFound
     | QueueDescription
     | RecordsPeeked
@@ -259,12 +267,25 @@ class RenewLeases:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseConsumer:
-    """A consumer is gone: all that it holds can be delivered to others."""
+class FindLeases:
+    """Ask which leases a consumer has."""
 
     on_reply: OnReply
     queue: QueueId
     consumer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseConsumer:
+    """A consumer is gone: what it holds with these leases can be delivered to others.
+
+    Leases are named by their tokens: if the command comes late, those that the consumer has got since stay.
+    """
+
+    on_reply: OnReply
+    queue: QueueId
+    consumer: str
+    tokens: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,6 +357,7 @@ QueueCommand: TypeAlias = (
     | OfferRecords
     | AcquireRecords
     | ClaimCommand
+    | FindLeases
     | ReleaseConsumer
     | FindDeadLetters
     | FinishMoves

@@ -25,9 +25,11 @@ from penstock.core.queues.commands import (
     Demand,
     DescribeQueue,
     FindDeadLetters,
+    FindLeases,
     FinishMoves,
     ForgetQueue,
     LeasedRecord,
+    LeasesFound,
     OfferRecords,
     OnReply,
     OpenQueue,
@@ -277,6 +279,9 @@ class QueueCoordinator:
                 self._acquire(queue, command, outcome)
             case AcknowledgeRecords() | ReleaseRecords() | ReturnRecords() | RejectRecords() | RenewLeases():
                 self._settle_claims(queue, command, outcome)
+            case FindLeases():
+                tokens = {entry.lease.token: None for entry in _held(queue, command.consumer) if entry.lease}
+                outcome.reply(command.on_reply, LeasesFound(tuple(tokens)))
             case ReleaseConsumer():
                 self._release_consumer(queue, command, outcome)
             case FindDeadLetters():
@@ -551,7 +556,10 @@ class QueueCoordinator:
             outcome.facts.append(fact)
 
     def _release_consumer(self, queue: Queue, command: ReleaseConsumer, outcome: QueueOutcome) -> None:
-        held = _order(queue).held_by(command.consumer)
+        tokens = frozenset(command.tokens)
+        held = [
+            entry for entry in _held(queue, command.consumer) if entry.lease and entry.lease.token in tokens
+        ]
         if held:
             self._fail(queue, [(entry, 0) for entry in held], CONSUMER_LOST, outcome)
         outcome.reply(command.on_reply, QueueOk())
@@ -771,6 +779,10 @@ def _unblock(queue: Queue, outcome: QueueOutcome) -> None:
 def _order(queue: Queue) -> DeliveryOrder:
     assert queue.order is not None, "commands come after `resume`"
     return queue.order
+
+
+def _held(queue: Queue, consumer: str) -> list[QueueEntry]:
+    return _order(queue).held_by(consumer)
 
 
 def _changed(head: QueueStored, *, end: Offset | None = None, is_paused: bool | None = None) -> QueueStored:

@@ -33,6 +33,7 @@ from penstock.security import AclOperation
 from penstock.server.kafka.errors import code_of
 from penstock.server.kafka.request import Request
 from penstock.server.kafka.response_rows import topic_resource
+from penstock.server.kafka.share_sessions import ShareSession
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 RENEW_SINCE = 2
@@ -108,9 +109,9 @@ def settle_all(  # noqa: C901 - one step for each partition
 
 
 def release_all(
-    call: Request, member: tuple[str, str], partitions: Sequence[SharePartition], done: Callable[[], None]
+    call: Request, member: tuple[str, str], session: ShareSession, done: Callable[[], None]
 ) -> None:
-    """Release what the member has leased of these partitions."""
+    """Release what the member has leased in a session."""
     group_id, member_id = member
     left = 1
 
@@ -120,13 +121,16 @@ def release_all(
         if not left:
             done()
 
-    for partition in partitions:
+    for partition in session.partitions if session.tokens else ():
         queue = queue_of(call, group_id, *partition)
         if not isinstance(queue, ErrorCode):
             left += 1
             # A callback of its own: coordinators distinguish commands that wait by it.
             on_reply: OnReply = lambda reply: released(reply)  # noqa: E731, PLW0108
-            call.backend.queues.submit(ReleaseConsumer(on_reply=on_reply, queue=queue, consumer=member_id))
+            release = ReleaseConsumer(
+                on_reply=on_reply, queue=queue, consumer=member_id, tokens=tuple(session.tokens)
+            )
+            call.backend.queues.submit(release)
     released(None)
 
 

@@ -43,6 +43,7 @@ from penstock.core.queues import (
     QueueSettings,
     QueueStored,
     RecordsAcquired,
+    ReleaseConsumer,
     ReleaseRecords,
     Run,
     TransactionProducer,
@@ -101,6 +102,7 @@ COMMANDS = [
     ),
     AcknowledgeRecords(on_reply=heard, queue=QUEUE, claims=(LeaseClaim(Offset(1), 2, 3),), producer=PRODUCER),
     ReleaseRecords(on_reply=heard, queue=QUEUE, claims=(LeaseClaim(Offset(1)),), consumer="c", delay_ms=0),
+    ReleaseConsumer(on_reply=heard, queue=QUEUE, consumer="c", tokens=(2**63 - 1, 0)),
     EndTransaction(
         on_reply=heard,
         transactional_id="t",

@@ -25,7 +25,9 @@ from penstock.core.queues import (
     DeadLettersFound,
     DescribeQueue,
     FindDeadLetters,
+    FindLeases,
     LeaseClaim,
+    LeasesFound,
     OfferRecords,
     OpenQueue,
     QueueCommand,
@@ -42,6 +44,7 @@ from penstock.core.queues import (
     QueueStored,
     QueueTransactionEnded,
     RecordsAcquired,
+    ReleaseConsumer,
     ReleaseRecords,
     Run,
     StoredRecord,
@@ -124,6 +127,16 @@ class Driver:
             self.now_ms = max(self.now_ms, -(-deadline // MILLISECOND))
             self.take(self.machine.expire(self.now))
         self.now_ms = until
+
+    def leases_of(self, consumer: str) -> tuple[int, ...]:
+        found = self.ask(FindLeases(on_reply=ignore, queue=QUEUE, consumer=consumer))
+        assert isinstance(found, LeasesFound)
+        return found.tokens
+
+    def lose(self, consumer: str, tokens: tuple[int, ...] | None = None) -> Any:
+        """A consumer is gone, with these leases or all that it has."""
+        tokens = self.leases_of(consumer) if tokens is None else tokens
+        return self.ask(ReleaseConsumer(on_reply=ignore, queue=QUEUE, consumer=consumer, tokens=tokens))
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
         fact = QueueTransactionEnded(ProducerId(producer_id), is_commit)

@@ -14,7 +14,6 @@ from penstock.core.queues import (
     FinishMoves,
     QueueSettings,
     RejectRecords,
-    ReleaseConsumer,
     backoff_ms,
 )
 from tests.unit.core.queues.queue_driver import (
@@ -47,7 +46,7 @@ def fail_by_silence(driver: Driver) -> None:
 
 def fail_by_loss(driver: Driver) -> None:
     driver.acquired(consumer="a")
-    driver.ask(ReleaseConsumer(on_reply=ignore, queue=QUEUE, consumer="a"))
+    driver.lose("a")
 
 
 @pytest.mark.parametrize("fail", [fail_by_release, fail_by_silence, fail_by_loss])

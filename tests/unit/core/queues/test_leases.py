@@ -14,7 +14,6 @@ from penstock.core.queues import (
     RecordsAcquired,
     RecordsReady,
     RejectRecords,
-    ReleaseConsumer,
     RenewLeases,
     ResetQueue,
     ReturnRecords,
@@ -170,10 +169,32 @@ def test_what_a_lost_consumer_held_is_available_at_once() -> None:
     driver.acquired(2, "a")
     driver.acquired(1, "b")
 
-    assert driver.ask(ReleaseConsumer(on_reply=ignore, queue=QUEUE, consumer="a")) == QueueOk()
+    assert driver.lose("a") == QueueOk()
 
     again = driver.acquired(consumer="c")
     assert [(claim.offset, claim.attempt) for claim in again] == [(0, 2), (1, 2)]
+
+
+def test_a_late_release_leaves_the_leases_that_a_consumer_has_got_since() -> None:
+    driver = ready(records=3)
+    driver.acquired(1, "a")
+    before = driver.leases_of("a")
+    driver.acquired(1, "a")
+
+    driver.lose("a", before)
+
+    assert offsets_of(driver.acquired(consumer="c")) == [0, 2]
+    assert len(driver.leases_of("a")) == 1
+
+
+def test_a_release_does_not_touch_leases_of_others() -> None:
+    driver = ready(records=2)
+    driver.acquired(1, "a")
+    driver.acquired(1, "b")
+
+    driver.lose("a", driver.leases_of("b"))
+
+    assert driver.acquired(consumer="c") == []
 
 
 def test_a_paused_queue_delivers_nothing_and_lets_leases_end() -> None:

@@ -39,11 +39,11 @@ def share_acknowledge(request: ShareAcknowledgeRequest, call: Request) -> None:
         for each in topic.partitions
     }
     is_final = request.share_session_epoch == FINAL_EPOCH
-    held = list(session.partitions) if is_final else []
+    ended = session if is_final else ShareSession()
 
     def settled(codes: dict[SharePartition, ErrorCode]) -> None:
         answer = partial(_answer, request, call, codes)
-        release_all(call, member, held, answer)
+        release_all(call, member, ended, answer)
 
     settle_all(call, member, batches, settled)
 

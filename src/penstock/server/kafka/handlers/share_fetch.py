@@ -21,7 +21,7 @@ from penstock.core.protocol.messages.share_fetch import (
     ShareFetchResponsePartition,
     ShareFetchResponseTopic,
 )
-from penstock.core.queues import QueueId
+from penstock.core.queues import QueueId, Receipt, read_receipt
 from penstock.core.records import write_batch
 from penstock.server.kafka.errors import code_of
 from penstock.server.kafka.partition_lookup import NOT_HERE, LeaderHints
@@ -69,6 +69,7 @@ class ShareFetch:
             for each in topic.partitions
             if each.acknowledgement_batches
         }
+        self._session = ShareSession()
         self._partitions: list[SharePartition] = []
         self._codes: dict[SharePartition, ErrorCode] = {}
         self._refused: dict[SharePartition, ErrorCode] = {}
@@ -98,6 +99,7 @@ class ShareFetch:
             call.connection.share_sessions.pop(self.member, None)
             self._refuse(ErrorCode.INVALID_REQUEST, f"a session has at most {PARTITIONS_MAX} partitions")
             return None
+        self._session = session
         self._partitions = list(session.partitions)
         return session
 
@@ -106,7 +108,7 @@ class ShareFetch:
         self._codes = codes
         request = self._request
         if request.share_session_epoch == FINAL_EPOCH:
-            release_all(self._call, self.member, self._partitions, self._reply_nothing)
+            release_all(self._call, self.member, self._session, self._reply_nothing)
             return
         queues = self._queues_here()
         if not queues or request.max_records < 1 or request.max_bytes < 1:
@@ -146,6 +148,7 @@ class ShareFetch:
     def _received(self, queue: QueueId, reply: ReceivedRecords | ApiError) -> None:
         partition = (queue.topic_id, int(queue.partition))
         if not isinstance(reply, ApiError):
+            self._note_lease(reply)
             self._reply(partition, reply)
             return
         if reply.kind in (ErrorKind.NOT_LEADER, ErrorKind.UNKNOWN_PARTITION):
@@ -155,6 +158,12 @@ class ShareFetch:
             return
         # Else the queue's coordinator moves: the consumer asks again.
         self._reply_nothing()
+
+    def _note_lease(self, received: ReceivedRecords) -> None:
+        """All records of a response are leased together."""
+        receipt = read_receipt(received.records[0].receipt) if received.records else None
+        if isinstance(receipt, Receipt):
+            self._session.tokens.append(receipt.token)
 
     def _reply_nothing(self) -> None:
         self._reply(None, ReceivedRecords())

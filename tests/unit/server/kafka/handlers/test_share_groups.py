@@ -1,9 +1,12 @@
 """Share groups over the Kafka port: members, and what they consume."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
+from penstock.broker.queues.peers import QueuePeers
 from penstock.core.model import SECOND
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.alter_share_group_offsets import (
@@ -59,6 +62,7 @@ from penstock.core.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
+from penstock.core.queues import FindLeases, ReleaseConsumer
 from penstock.core.records import Record, read_records, write_batch
 from penstock.server.kafka.share_acknowledgements import OFFSETS_MAX
 
@@ -261,6 +265,24 @@ def test_a_session_ends_with_its_last_request_and_what_it_had_is_for_others(shar
     assert other.got() == [(1, 2)]
 
 
+@pytest.mark.parametrize("by", ["fetch", "acknowledge"])
+def test_the_last_request_of_an_older_session_leaves_what_the_member_has_got_since(
+    shared: Any, by: str
+) -> None:
+    produce(shared, 2)
+    before, after, other = Member(shared, "a"), Member(shared, "a"), Member(shared, "b")
+    before.got(max_records=1)
+    after.got(max_records=1)
+
+    if by == "fetch":
+        assert before.fetch(share_session_epoch=-1).error_code == 0
+    else:
+        assert before.acknowledge(0, 0, ACCEPT, epoch=-1) == (0, 0)
+
+    assert other.got() == ([(0, 2)] if by == "fetch" else [])
+    assert after.acknowledge(1, 1, ACCEPT) == (0, 0)
+
+
 def test_a_member_that_leaves_the_group_leaves_its_records_to_others(shared: Any) -> None:
     produce(shared, 1)
     member, other = Member(shared), Member(shared, "b")
@@ -271,6 +293,34 @@ def test_a_member_that_leaves_the_group_leaves_its_records_to_others(shared: Any
     beat(shared, -1)
 
     assert other.got() == [(0, 2)]
+
+
+@pytest.mark.parametrize(("late", "released"), [(FindLeases, []), (ReleaseConsumer, [(0, 2)])])
+def test_a_member_that_is_back_keeps_what_it_has_got_since_however_late_its_release_comes(
+    shared: Any, monkeypatch: pytest.MonkeyPatch, late: type, released: list[tuple[int, int]]
+) -> None:
+    produce(shared, 2)
+    member, other = Member(shared), Member(shared, "b")
+    beat(shared)
+    assert member.got(max_records=1) == [(0, 1)]
+    held: list[Callable[[], None]] = []
+    submit = QueuePeers.submit
+
+    def submit_late(peers: QueuePeers, command: Any, *rest: Any) -> None:
+        act = partial(submit, peers, command, *rest)
+        held.append(act) if isinstance(command, late) else act()
+
+    monkeypatch.setattr(QueuePeers, "submit", submit_late)
+    beat(shared, -1)
+    beat(shared)
+    assert member.got(max_records=1) == [(1, 1)]
+    assert held
+
+    for act in held:
+        act()
+    shared.run(SECOND)
+
+    assert other.got() == released
 
 
 def test_epochs_of_sessions_are_checked(shared: Any) -> None:
