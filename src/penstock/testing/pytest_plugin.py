@@ -17,7 +17,10 @@ has a broker of its own.
 Whoever does not use it pays for the import of this file.
 """
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,7 +35,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("penstock_settings", "settings of the broker for tests, one per line", type="linelist")
 
 
+class PlainImports:
+    """Imports modules of ours as they are; pytest would rewrite the assertions of whoever brings a plugin.
+
+    For that it parses each module, and Python 3.11 fails when two threads parse at once ("AST constructor
+    recursion depth mismatch"). A broker inside pytest's process imports some on its thread.
+    """
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, path, target) if name.startswith("penstock.") else None
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    sys.meta_path.insert(0, PlainImports())
     config.addinivalue_line(
         "markers", "penstock_topic(partitions, replication_factor, configs): the topic of `penstock_topic`."
     )

@@ -53,7 +53,6 @@ class RestClient:
 
 @pytest.fixture(scope="package")
 def embedded() -> Iterator[Broker]:
-    # In a process of its own: two threads that compile codecs at once can fail (CPython 3.11).
     with broker(in_process=False) as started:
         yield started
 

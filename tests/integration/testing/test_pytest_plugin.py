@@ -80,6 +80,19 @@ def test_the_plugin_imports_no_broker_until_a_test_asks_for_one(tmp_path: Path) 
     assert ended.returncode == 0, ended.stdout
 
 
+def test_modules_of_the_broker_are_imported_as_they_are(tmp_path: Path) -> None:
+    tests = (
+        "import penstock.core.model\n"
+        "def test_it():\n"
+        "    assert type(penstock.core.model.__loader__).__name__ == 'SourceFileLoader'\n"
+        "    assert type(__loader__).__name__ == 'AssertionRewritingHook'\n"
+    )
+
+    ended = run_pytest(tmp_path, tests)
+
+    assert ended.returncode == 0, ended.stdout
+
+
 def test_the_examples_of_the_guide_run(tmp_path: Path) -> None:
     guide = Path(__file__).parents[3] / "docs/howto/test-with-a-broker.md"
     blocks = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
