@@ -16,7 +16,6 @@ Acknowledgements of Penstock and Redis are confirmed, those of JetStream are not
 """
 
 import argparse
-import asyncio
 import json
 import shutil
 import socket
@@ -32,10 +31,11 @@ from statistics import median
 from typing import Any, Protocol
 
 from benchmarks.cluster.nodes import nodes
-from penstock.client.cluster import ClusterClient, OutgoingRecord, Publisher, QueueClient
+from penstock.cli.bench.queue_load import QueueLoad, fill, receive_and_ack
 
 GROUP, TOPIC = "workers", "jobs"
 START_SECONDS = 20.0
+SECONDS_MAX = 600.0
 SYNCED, INTERVAL = "synced", "interval"
 TREE = Path(__file__).parents[1]
 
@@ -79,52 +79,17 @@ class PenstockQueue:
         self._partitions = partitions
 
     def publish(self, load: Load) -> None:
-        asyncio.run(self._publish(load))
-
-    async def _publish(self, load: Load) -> None:
-        cluster = ClusterClient([self._address])
-        try:
-            publisher = Publisher(cluster)
-            await cluster.topic(TOPIC, create=True)
-            pending: set[asyncio.Task[None]] = set()
-            for number in range(load.batches):
-                records = [OutgoingRecord(None, load.value, partition=number % self._partitions)] * load.batch
-                pending.add(asyncio.create_task(_published(publisher, records)))
-                if len(pending) >= 8:
-                    done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                    for task in done:
-                        task.result()
-            await asyncio.gather(*pending)
-        finally:
-            await cluster.close()
+        result = fill(self._address, TOPIC, self._load(load))
+        assert result.messages == load.messages
 
     def consume(self, load: Load) -> None:
-        asyncio.run(self._consume(load))
+        result = receive_and_ack(self._address, TOPIC, GROUP, self._load(load))
+        assert result.messages >= load.messages
 
-    async def _consume(self, load: Load) -> None:
-        cluster = ClusterClient([self._address])
-        try:
-            queues = QueueClient(cluster)
-            left = load.messages
-
-            async def work(consumer: str) -> None:
-                nonlocal left
-                while left > 0:
-                    got = await queues.receive(GROUP, consumer, [TOPIC], records_max=load.batch, wait_ms=200)
-                    if got.records:
-                        errors = await queues.ack(GROUP, [record.receipt for record in got.records])
-                        assert not any(errors), errors
-                        left -= len(got.records)
-
-            await asyncio.gather(*(work(f"worker-{number}") for number in range(4)))
-        finally:
-            await cluster.close()
-
-
-async def _published(publisher: Publisher, records: list[OutgoingRecord]) -> None:
-    for result in await publisher.publish(TOPIC, records):
-        if isinstance(result, Exception):
-            raise result
+    def _load(self, load: Load) -> QueueLoad:
+        return QueueLoad(
+            load.messages, load.batch, load.size_bytes, self._partitions, seconds_max=SECONDS_MAX
+        )
 
 
 class RedisStream:

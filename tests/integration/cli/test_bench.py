@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -94,6 +95,93 @@ def test_end_to_end_is_measured(run: Run, broker: BrokerProcess) -> None:
     assert set(figures(ended)["end to end"]) >= POINTS
 
 
+COST = {"broker_cpu_us_per_message", "gateway_cpu_us_per_message", "client_cpu_us_per_message"}
+
+
+def test_queues_are_measured(run: Run, broker: BrokerProcess) -> None:
+    ended = run(
+        *("bench", "queue", "--messages", "300", "--batch", "40", "--workers", "2", "--json"),
+        *("--bootstrap", broker.bootstrap, "--pid", str(broker.pid)),
+    )
+
+    results = figures(ended)
+    assert list(results) == ["publish", "receive and ack"]
+    for one in results.values():
+        assert one["messages"] == 300
+        assert one["messages_per_s"] > 0
+        assert set(one) >= COST | POINTS
+
+
+def test_rest_is_measured_one_by_one_and_in_batches(run: Run, broker: BrokerProcess) -> None:
+    ended = run(
+        *("bench", "rest", "--messages", "200", "--batch", "50", "--connections", "3", "--json"),
+        *("--url", f"http://{broker.http}", "--pid", str(broker.pid)),
+    )
+
+    results = figures(ended)
+    assert list(results) == ["publish", "batch of 50"]
+    for one in results.values():
+        assert one["messages"] == 200
+        assert one["gateway_cpu_us_per_message"] > 0
+        assert set(one) >= COST | POINTS
+
+
+def test_grpc_is_measured(run: Run, broker: BrokerProcess) -> None:
+    ended = run(
+        *("bench", "grpc", "--messages", "200", "--batch", "50", "--streams", "2", "--ahead", "2", "--json"),
+        *("--url", broker.grpc, "--pid", str(broker.pid)),
+    )
+
+    result = figures(ended)["publish stream"]
+    assert result["messages"] == 200
+    assert set(result) >= COST | POINTS
+
+
+def test_websockets_are_measured_both_ways(run: Run, broker: BrokerProcess) -> None:
+    ended = run(
+        *("bench", "websocket", "--messages", "200", "--batch", "50", "--connections", "2", "--json"),
+        *("--url", f"http://{broker.http}", "--pid", str(broker.pid)),
+    )
+
+    results = figures(ended)
+    assert list(results) == ["enqueue", "dequeue and ack"]
+    for one in results.values():
+        assert one["messages"] == 200
+        assert set(one) >= COST | POINTS
+
+
+def test_delays_are_measured_by_how_late_messages_are(run: Run, broker: BrokerProcess) -> None:
+    ended = run(
+        *("bench", "delay", "--messages", "100", "--rate", "1000", "--delay-ms", "50", "--json"),
+        *("--bootstrap", broker.bootstrap, "--pid", str(broker.pid)),
+    )
+
+    result = figures(ended)["delay"]
+    assert result["messages"] == 100
+    assert {"late_p50_us", "late_p99_us", "late_max_us", "sender_late_ms"} | COST <= set(result)
+    assert result["late_p50_us"] >= 0
+
+
+def test_a_server_is_measured_in_one_line_each(run: Run, broker: BrokerProcess) -> None:
+    ended = run("bench", "rest", "--messages", "50", "--batch", "10", "--url", broker.http)
+
+    assert ended.returncode == 0, ended.stderr
+    one, many = ended.stdout.splitlines()
+    assert re.fullmatch(
+        r"publish +[\d,]+ messages/s  p50 [\d.,]+ ms  p99 [\d.,]+ ms  CPU µs per message: client [\d.,]+", one
+    )
+    assert many.startswith("batch of 10 ")
+
+
+def test_a_gateway_of_our_own_is_started_and_removed(run: Run, tmp_path: Path) -> None:
+    ended = run("bench", "rest", "--messages", "50", "--batch", "10", "--directory", str(tmp_path), "--json")
+
+    results = figures(ended)
+    assert results["broker"].keys() == {"start_ms", "idle_rss_mb"}
+    assert results["publish"]["gateway_cpu_us_per_message"] > 0
+    assert os.listdir(tmp_path) == []
+
+
 def test_without_a_broker_one_is_started_and_removed(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -154,6 +242,8 @@ def test_peers_are_compared_in_one_run_with_ratios(run: Run, broker: BrokerProce
 
 def test_the_topics_of_a_measurement_are_deleted(run: Run, broker: BrokerProcess) -> None:
     run("bench", "consume", "--messages", "100", "--bootstrap", broker.bootstrap)
+    run("bench", "rest", "--messages", "100", "--url", broker.http)
+    run("bench", "grpc", "--messages", "100", "--url", broker.grpc)
 
     assert "penstock-bench" not in run("topic", "list").stdout
 
@@ -168,12 +258,16 @@ def test_the_topics_of_a_measurement_are_deleted(run: Run, broker: BrokerProcess
             ["produce", "--set", "no.such=1", "--no-limits"],
             "the broker did not start: penstock: unknown setting",
         ),
+        (["rest", "--url", "127.0.0.1:1"], "127.0.0.1:1: "),
+        (["grpc", "--url", "127.0.0.1:1"], "127.0.0.1:1: "),
+        (["websocket", "--url", "127.0.0.1:1"], "127.0.0.1:1: "),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(
     run: Run, broker: BrokerProcess, arguments: list[str], complaint: str
 ) -> None:
-    target = [] if "--set" in arguments else ["--bootstrap", broker.bootstrap]
+    is_given = "--set" in arguments or "--url" in arguments
+    target = [] if is_given else ["--bootstrap", broker.bootstrap]
 
     ended = run("bench", *arguments, *target)
 

@@ -3,6 +3,7 @@
 import sys
 import tempfile
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import typer
@@ -220,6 +221,173 @@ def compare_(
     comparing.show_comparison(results)
 
 
+BATCH = typer.Option(100, "--batch", min=1, max=10_000, help="Messages in a request.")
+URL = typer.Option(
+    None, "--url", metavar="URL", help="Measure the server there; without it a throw-away broker is started."
+)
+AHEAD = typer.Option(8, "--ahead", min=1, max=64, help="Requests that each has under way.")
+QUEUE_PARTITIONS = typer.Option(2, "--partitions", min=1, max=10_000, help="Partitions of the topic.")
+VALUE_BYTES = typer.Option(100, "--size", min=1, max=1 << 20, help="Bytes of each value.")
+
+
+@app.command()
+def queue(
+    *,
+    messages: int = typer.Option(100_000, "--messages", min=1, max=MESSAGES_MAX, help="How many messages."),
+    batch: int = typer.Option(500, "--batch", min=1, max=1_000, help="Messages that are leased at once."),
+    size: int = VALUE_BYTES,
+    workers: int = typer.Option(4, "--workers", min=1, max=1_000, help="Consumers at once."),
+    partitions: int = QUEUE_PARTITIONS,
+    seconds: float = SECONDS,
+    bootstrap: str | None = BOOTSTRAP,
+    pid: int | None = PID,
+    settings: list[str] | None = SETTINGS,
+    directory: str | None = DIRECTORY,
+    output: str | None = OUTPUT,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """How many messages a queue takes, and how many workers receive and acknowledge."""
+    from penstock.cli.bench import queue_load
+
+    load = queue_load.QueueLoad(messages, batch, size, partitions, workers, seconds)
+    results: Results = {}
+    with _target(bootstrap, pid, settings, directory) as target, target.topic(partitions) as topic:
+        address = target.endpoint.addresses()[0]
+        step(f"publishing to {target.name}")
+        results["publish"] = target.load(lambda: queue_load.fill(address, topic, load), size)
+        step("receiving and acknowledging")
+        filled = replace(load, messages=int(results["publish"]["messages"]))
+        results["receive and ack"] = target.load(
+            lambda: queue_load.receive_and_ack(address, topic, "bench", filled), size
+        )
+        _finish_lines(target, results, output, as_json)
+
+
+@app.command()
+def rest(
+    *,
+    messages: int = typer.Option(
+        100_000, "--messages", min=1, max=MESSAGES_MAX, help="How many messages in each case."
+    ),
+    batch: int = BATCH,
+    size: int = VALUE_BYTES,
+    connections: int = typer.Option(
+        32, "--connections", min=1, max=1_000, help="One request at a time each."
+    ),
+    partitions: int = QUEUE_PARTITIONS,
+    seconds: float = SECONDS,
+    url: str | None = URL,
+    pid: int | None = PID,
+    settings: list[str] | None = SETTINGS,
+    directory: str | None = DIRECTORY,
+    output: str | None = OUTPUT,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """How many messages REST takes, one in a request and in batches."""
+    from penstock.cli.bench.gateway_load import GatewayLoad, publish_rest, rest_topic
+
+    results: Results = {}
+    with _gateway(url, pid, settings, directory) as target:
+        address = target.endpoint.addresses()[0]
+        for name, count in (("publish", 1), (f"batch of {batch}", batch)):
+            load = GatewayLoad(messages, count, size, connections, seconds_max=seconds)
+            with rest_topic(address, partitions) as topic:
+                step(f"{name} over REST to {target.name}")
+                results[name] = target.load(partial(publish_rest, address, topic, load), size)
+        _finish_lines(target, results, output, as_json)
+
+
+@app.command()
+def grpc(
+    *,
+    messages: int = typer.Option(500_000, "--messages", min=1, max=MESSAGES_MAX, help="How many messages."),
+    batch: int = typer.Option(500, "--batch", min=1, max=10_000, help="Messages in a request of the stream."),
+    size: int = VALUE_BYTES,
+    streams: int = typer.Option(2, "--streams", min=1, max=1_000, help="Streams at once."),
+    ahead: int = AHEAD,
+    partitions: int = QUEUE_PARTITIONS,
+    seconds: float = SECONDS,
+    url: str | None = URL,
+    pid: int | None = PID,
+    settings: list[str] | None = SETTINGS,
+    directory: str | None = DIRECTORY,
+    output: str | None = OUTPUT,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """How many messages PublishStream of gRPC takes."""
+    from penstock.cli.bench.gateway_load import GatewayLoad, grpc_topic, publish_grpc
+
+    load = GatewayLoad(messages, batch, size, streams, ahead, seconds)
+    with _gateway(url, pid, settings, directory, is_grpc=True) as target:
+        address = target.endpoint.bootstrap
+        with grpc_topic(address, partitions) as topic:
+            step(f"publishing over gRPC to {target.name}")
+            results = {"publish stream": target.load(lambda: publish_grpc(address, topic, load), size)}
+        _finish_lines(target, results, output, as_json)
+
+
+@app.command()
+def websocket(
+    *,
+    messages: int = typer.Option(200_000, "--messages", min=1, max=MESSAGES_MAX, help="How many messages."),
+    batch: int = typer.Option(100, "--batch", min=1, max=500, help="Messages in a frame."),
+    size: int = VALUE_BYTES,
+    connections: int = typer.Option(4, "--connections", min=1, max=1_000, help="Connections at once."),
+    ahead: int = AHEAD,
+    partitions: int = QUEUE_PARTITIONS,
+    seconds: float = SECONDS,
+    url: str | None = URL,
+    pid: int | None = PID,
+    settings: list[str] | None = SETTINGS,
+    directory: str | None = DIRECTORY,
+    output: str | None = OUTPUT,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """How many messages are enqueued over WebSocket, and dequeued and acknowledged."""
+    from penstock.cli.bench.gateway_load import GatewayLoad, dequeue_websocket, enqueue_websocket, rest_topic
+
+    load = GatewayLoad(messages, batch, size, connections, ahead, seconds)
+    results: Results = {}
+    with _gateway(url, pid, settings, directory) as target:
+        address = target.endpoint.addresses()[0]
+        with rest_topic(address, partitions) as topic:
+            step(f"enqueueing over WebSocket to {target.name}")
+            results["enqueue"] = target.load(lambda: enqueue_websocket(address, topic, load), size)
+            step("dequeueing and acknowledging")
+            filled = replace(load, messages=int(results["enqueue"]["messages"]), ahead=min(ahead, 2))
+            results["dequeue and ack"] = target.load(
+                lambda: dequeue_websocket(address, topic, "bench", filled), size
+            )
+        _finish_lines(target, results, output, as_json)
+
+
+@app.command("delay")
+def delay_(
+    *,
+    messages: int = typer.Option(50_000, "--messages", min=1, max=10_000_000, help="How many messages."),
+    rate: int = typer.Option(10_000, "--rate", min=1, max=1_000_000, help="Messages a second."),
+    delay_ms: int = typer.Option(
+        1_000, "--delay-ms", min=0, max=3_600_000, help="How much later each is due."
+    ),
+    size: int = typer.Option(100, "--size", min=8, max=1 << 20, help="Bytes of each value."),
+    seconds: float = SECONDS,
+    bootstrap: str | None = BOOTSTRAP,
+    pid: int | None = PID,
+    settings: list[str] | None = SETTINGS,
+    directory: str | None = DIRECTORY,
+    output: str | None = OUTPUT,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """How late delayed messages are published, as a consumer sees it."""
+    from penstock.cli.bench import queue_load, scenarios
+
+    load = queue_load.DelayLoad(messages, rate, delay_ms, size, seconds)
+    with _target(bootstrap, pid, settings, directory) as target, target.topic() as topic:
+        step(f"delaying at {target.name}")
+        results = {"delay": scenarios.delayed(target, topic, load)}
+        _finish_lines(target, results, output, as_json)
+
+
 def step(what: str) -> None:
     """Say what is measured now; on stderr, so that stdout stays what was asked for."""
     sys.stderr.write(f"{what} …\n")
@@ -231,12 +399,33 @@ def _target(bootstrap: str | None, pid: int | None, settings: list[str] | None, 
     return target(bootstrap, pid, settings or (), directory)
 
 
+def _gateway(
+    url: str | None,
+    pid: int | None,
+    settings: list[str] | None,
+    directory: str | None,
+    *,
+    is_grpc: bool = False,
+) -> Any:
+    from penstock.cli.bench.scenarios import gateway_target
+
+    return gateway_target(url, pid, settings or (), directory, is_grpc=is_grpc)
+
+
 def _finish(target: "BenchTarget", results: "Results", output: str | None, as_json: bool) -> None:
     from penstock.cli.bench.report import show
 
-    if target.start_ms is not None and target.idle_rss_mb is not None:
-        results = {
-            **results,
-            "broker": {"start_ms": round(target.start_ms, 1), "idle_rss_mb": round(target.idle_rss_mb, 1)},
-        }
-    show(results, {"target": target.name}, as_json, output)
+    show(_with_broker(target, results), {"target": target.name}, as_json, output)
+
+
+def _finish_lines(target: "BenchTarget", results: "Results", output: str | None, as_json: bool) -> None:
+    from penstock.cli.bench.report import show_lines
+
+    show_lines(_with_broker(target, results), {"target": target.name}, as_json, output)
+
+
+def _with_broker(target: "BenchTarget", results: "Results") -> "Results":
+    if target.start_ms is None or target.idle_rss_mb is None:
+        return results
+    broker = {"start_ms": round(target.start_ms, 1), "idle_rss_mb": round(target.idle_rss_mb, 1)}
+    return {**results, "broker": broker}

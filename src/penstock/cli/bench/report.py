@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock import __version__
 from penstock.cli.output import show_json, show_table
@@ -17,6 +17,23 @@ MEGABYTE = 1_000_000
 POINTS = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999))
 Figures = dict[str, float]
 Results = dict[str, Figures]
+
+
+class LoadResult(NamedTuple):
+    """What a load has done: less than it was asked for if the time was over."""
+
+    messages: int
+    latencies_ns: list[int]
+    elapsed_ns: int
+    client_cpu_ns: int
+
+    def figures(self, value_bytes: int) -> Figures:
+        return {
+            "messages": self.messages,
+            **rates(self.messages, value_bytes, self.elapsed_ns),
+            **percentiles_us(self.latencies_ns),
+            "client_cpu_us_per_message": round(self.client_cpu_ns / 1_000 / max(1, self.messages), 2),
+        }
 
 
 def percentiles_us(values_ns: Sequence[int], prefix: str = "") -> Figures:
@@ -89,6 +106,36 @@ def show(results: Results, notes: Mapping[str, Any], as_json: bool, output: str 
         show_json(whole)
     else:
         show_figures(results)
+
+
+def show_lines(results: Results, notes: Mapping[str, Any], as_json: bool, output: str | None) -> None:
+    """The same as `show`, with a line for each measurement instead of a table."""
+    whole = report(results, notes)
+    keep(whole, output)
+    if as_json:
+        show_json(whole)
+        return
+    for name, figures in results.items():
+        sys.stdout.write(f"{name:16} {_line(figures)}\n")
+
+
+def _line(figures: Figures) -> str:
+    parts = [f"{figures['messages_per_s']:>9,.0f} messages/s"] if "messages_per_s" in figures else []
+    parts += [
+        f"{name.removesuffix('_us').replace('_', ' ')} {figures[name] / 1_000:,.2f} ms"
+        for name in ("p50_us", "p99_us", "late_p50_us", "late_p99_us")
+        if name in figures
+    ]
+    used = [
+        f"{whose} {figures[f'{whose}_cpu_us_per_message']:,.1f}"
+        for whose in ("broker", "gateway", "client")
+        if f"{whose}_cpu_us_per_message" in figures
+    ]
+    if used:
+        parts.append(f"CPU µs per message: {', '.join(used)}")
+    if "start_ms" in figures:
+        parts.append(f"ready after {figures['start_ms']:,.0f} ms, {figures['idle_rss_mb']:,.0f} MB")
+    return "  ".join(parts)
 
 
 def keep(whole: Mapping[str, Any], output: str | None) -> None:

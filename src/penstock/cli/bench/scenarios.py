@@ -7,13 +7,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.cli.bench.report import MEGABYTE, Figures, percentiles_us, rates
+from penstock.cli.bench.queue_load import DelayLoad, DelayResult, delay
+from penstock.cli.bench.report import MEGABYTE, Figures, LoadResult, percentiles_us, rates
 from penstock.cli.child import throw_away_broker
 from penstock.client import ClientError, Endpoint, TopicAdmin
 from penstock.client.load import (
@@ -41,6 +42,7 @@ PREFILL_RECORDS = 50_000
 PREFILL_BYTES = 1_000
 ARRIVAL_LOOKS_MAX = 300
 ARRIVAL_LOOK_S = 0.1
+GATEWAY_PROCESS = b"penstock.server.gateway.process"
 
 
 def client_limit(load: ProduceLoad) -> Figures:
@@ -161,6 +163,37 @@ def _children(pid: int) -> list[int]:
     return found
 
 
+class ProcessorTime(NamedTuple):
+    """CPU time of a node since its start: the broker with its helpers, and its gateway."""
+
+    broker_ns: int
+    gateway_ns: int
+
+    def since(self, before: "ProcessorTime", messages: int) -> Figures:
+        """What each message cost, in microseconds."""
+        divisor = 1_000 * max(1, messages)
+        return {
+            "broker_cpu_us_per_message": round((self.broker_ns - before.broker_ns) / divisor, 2),
+            "gateway_cpu_us_per_message": round((self.gateway_ns - before.gateway_ns) / divisor, 2),
+        }
+
+
+def processor_time_of(pid: int) -> ProcessorTime:
+    """The processor time of a node whose process is known."""
+    broker_ns = gateway_ns = 0
+    for one in [pid, *_children(pid)]:
+        try:
+            is_gateway = GATEWAY_PROCESS in Path(f"/proc/{one}/cmdline").read_bytes()
+            used_ns = _cpu_ns(one)
+        except OSError:
+            continue
+        if is_gateway:
+            gateway_ns += used_ns
+        else:
+            broker_ns += used_ns
+    return ProcessorTime(broker_ns, gateway_ns)
+
+
 class InvalidPeer(PenstockError):
     """A peer that is not written as it must be."""
 
@@ -178,6 +211,15 @@ class BenchTarget:
 
     def usage(self) -> ResourceUsage | None:
         return None if self.pid is None else usage_of(self.pid)
+
+    def load(self, load: Callable[[], LoadResult], value_bytes: int) -> Figures:
+        """The figures of a load, with what it cost the node where its process is known."""
+        before = None if self.pid is None else processor_time_of(self.pid)
+        result = load()
+        figures = result.figures(value_bytes)
+        if before is not None and self.pid is not None:
+            figures |= processor_time_of(self.pid).since(before, result.messages)
+        return figures
 
     @contextmanager
     def topic(self, partitions: int = 1, configs: dict[str, str] | None = None) -> Iterator[str]:
@@ -206,6 +248,20 @@ def target(
     with throw_away_broker(settings, directory) as child:
         idle_rss_mb = usage_of(child.pid).rss_bytes / MEGABYTE
         yield BenchTarget("penstock", Endpoint(child.bootstrap), child.pid, child.start_ns / 1e6, idle_rss_mb)
+
+
+@contextmanager
+def gateway_target(
+    url: str | None, pid: int | None, settings: Sequence[str], directory: str | None, *, is_grpc: bool = False
+) -> Iterator[BenchTarget]:
+    """A server of a gateway, that was named or is our own; its address is the `endpoint`."""
+    if url is not None:
+        yield BenchTarget("gateway", Endpoint(url.removeprefix("http://").rstrip("/")), pid)
+        return
+    with throw_away_broker(settings, directory) as child:
+        idle_rss_mb = usage_of(child.pid).rss_bytes / MEGABYTE
+        address = child.grpc if is_grpc else child.http
+        yield BenchTarget("penstock", Endpoint(address), child.pid, child.start_ns / 1e6, idle_rss_mb)
 
 
 def parse_peer(text: str) -> BenchTarget:
@@ -354,6 +410,25 @@ def end_to_end(
         "messages_per_s": rate,
         "sender_late_ms": round(late_ns / 1e6, 2),
         **percentiles_us(ages[warm_up:]),
+    }
+
+
+def delayed(target: BenchTarget, topic: str, load: DelayLoad) -> Figures:
+    """How late messages are that were to be published at a time; none may be early."""
+    found: list[DelayResult] = []
+
+    def run() -> LoadResult:
+        found.append(delay(target.endpoint.addresses()[0], topic, load))
+        return found[0].load
+
+    figures = target.load(run, load.value_bytes)
+    late_ns = found[0].late_ns
+    if late_ns and min(late_ns) < 0:
+        raise ClientError(f"a message was published {-min(late_ns) / 1e6:g} ms too early")
+    return {
+        **figures,
+        **percentiles_us(late_ns, "late_"),
+        "sender_late_ms": round(found[0].sender_late_ns / 1e6, 2),
     }
 
 
