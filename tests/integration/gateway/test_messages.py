@@ -182,6 +182,21 @@ def test_a_delayed_message_is_published_later_or_cancelled(rest: RestClient) -> 
     assert [one["value"] for one in read(rest, "delays", "?wait_ms=20000")["messages"]] == ["soon"]
 
 
+def test_a_delayed_message_creates_its_topic_as_any_other_does(rest: RestClient) -> None:
+    messages = [{"value": 1, "delay_ms": 3_600_000}, {"value": 2, "deliver_at": 1}]
+
+    single = rest("POST", "/v1/topics/created-later/publish", messages[0])
+    batch = rest("POST", "/v1/topics/created-later-too/batch", {"messages": messages})
+    wrong = rest("POST", "/v1/topics/no good/publish", messages[0])
+    elsewhere = rest("POST", "/v1/topics/created-later/publish", messages[0] | {"partition": 99})
+
+    assert (single.status_code, batch.status_code) == (202, 200), single.text + batch.text
+    assert all(one["delay_id"] for one in batch.json()["results"])
+    assert [one["value"] for one in read(rest, "created-later-too", "?wait_ms=20000")["messages"]] == [2]
+    assert (wrong.status_code, wrong.json()["field"]) == (400, "topic")
+    assert (elsewhere.status_code, elsewhere.json()["field"]) == (404, "partition"), elsewhere.text
+
+
 def test_produce_and_consume_have_a_default_topic(rest: RestClient) -> None:
     produced = rest("POST", "/produce", {"key": "client_123", "value": {"cpu": 0.5}}).json()
     named = rest("POST", "/produce", {"topic": "named", "value": 1}).json()

@@ -22,6 +22,7 @@ from penstock.client.cluster.client import (
     LEADER_CHANGES,
     REQUEST_SECONDS,
     ClusterClient,
+    ClusterTopic,
 )
 from penstock.client.cluster.errors import ClusterError, expect
 from penstock.core.protocol import ErrorCode, Message
@@ -63,6 +64,8 @@ from penstock.core.protocol.messages.queue_settle import (
 # The queue's host is not ready, and has done nothing. A topic that is missing stays missing.
 _NOT_READY = (COORDINATOR_CHANGES | LEADER_CHANGES) - {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 _ID_BYTES = 8
+# How long a topic that was just created may be unknown to some broker.
+_CREATED_SECONDS = 5.0
 # Receipts that a broker takes in one request.
 _SETTLED_MAX = 2_000
 
@@ -277,15 +280,51 @@ class QueueClient:
         return found
 
     async def delay(self, records: Sequence[DelayedPublish]) -> list[str | ClusterError]:
-        """Publish records later; for each the id to cancel it with, or the error."""
+        """Publish records later; for each the id to cancel it with, or the error.
+
+        A topic that is missing is created, if brokers are set up so, as if the records were published now.
+        """
         if not records:
             return []
-        request = DelayRecordsRequest(records=tuple(map(_delayed, records)))
+        rows = tuple(map(_delayed, records))
+        found = await self._delay(rows)
+        missing = [index for index, outcome in enumerate(found) if _is_unknown(outcome)]
+        if not missing:
+            return found
+        names = dict.fromkeys([records[index].topic for index in missing])
+        topics = {name: await self._created(name) for name in names}
+        problems: dict[int, ClusterError] = {}
+        for index in missing:
+            problem = _problem(records[index], topics[records[index].topic])
+            if problem is not None:
+                problems[index] = problem
+        # The broker that keeps the delays may learn of a topic a moment after it is there.
+        backoff, loop = Backoff(50), asyncio.get_running_loop()
+        until = loop.time() + _CREATED_SECONDS
+        while (left := [index for index in missing if index not in problems]) and loop.time() < until:
+            again = await self._delay([rows[index] for index in left])
+            for index, outcome in zip(left, again, strict=True):
+                found[index] = outcome
+            missing = [index for index in left if _is_unknown(found[index])]
+            if missing:
+                await asyncio.sleep(backoff.next_seconds())
+        return [problems.get(index, outcome) for index, outcome in enumerate(found)]
+
+    async def _created(self, name: str) -> ClusterTopic | ClusterError:
+        """A topic that was unknown, whatever the cache says."""
+        self._cluster.forget_topic(name)
+        try:
+            return await self._cluster.topic(name, create=True)
+        except ClusterError as error:
+            return error
+
+    async def _delay(self, rows: Sequence[DelayRecordsRequestRecord]) -> list[str | ClusterError]:
+        answer = await self._ask(DelayRecordsRequest(records=tuple(rows)))
         return [
             row.delay_id
             if row.error_code == ErrorCode.NONE
             else ClusterError(row.error_code, row.error_message)
-            for row in (await self._ask(request)).results
+            for row in answer.results
         ]
 
     async def cancel(self, delay_ids: Sequence[str]) -> list[ClusterError | None]:
@@ -315,6 +354,20 @@ class QueueClient:
                 expect(answer.error_code, answer.error_message)
                 return answer
             await asyncio.sleep(pause)
+
+
+def _problem(record: DelayedPublish, topic: ClusterTopic | ClusterError) -> ClusterError | None:
+    """Why a record cannot be published to a topic."""
+    if isinstance(topic, ClusterError):
+        return topic
+    if record.partition is not None and record.partition >= len(topic.partitions):
+        detail = f"topic {record.topic} has no partition {record.partition}"
+        return ClusterError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail)
+    return None
+
+
+def _is_unknown(outcome: str | ClusterError) -> bool:
+    return isinstance(outcome, ClusterError) and outcome.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _outcomes(rows: Sequence[Any]) -> list[ClusterError | None]:
