@@ -8,6 +8,11 @@ from urllib.parse import quote
 import pytest
 from confluent_kafka import Consumer
 
+from penstock.core.protocol.messages.delete_records import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+)
 from penstock.server.http.routes import groups
 from penstock.testing import Broker
 from tests.integration.gateway.conftest import RestClient
@@ -185,6 +190,34 @@ def test_a_log_member_reads_on_from_its_last_poll_and_another_node_from_its_comm
     assert [each["value"] for each in messages] == [2, 3]
     assert "receipt" not in messages[0]
     assert rest("GET", f"/v1/groups/{topic}").json()["offsets"] == [position]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_log_member_goes_on_at_the_start_of_a_log_that_has_passed_its_position(
+    rest: RestClient, topic: str, is_known: bool
+) -> None:
+    member = join(rest, topic, topic, "log")
+    publish(rest, topic, *range(5))
+    assert len(poll(rest, topic, member, max=2)) == 2
+    position = {"topic": topic, "partition": 0, "offset": 1}
+    rest("POST", f"/v1/groups/{topic}/commit", {"member_id": member, "offsets": [position]})
+    delete_before(rest, topic, 0, 3)
+    if not is_known:
+        rest.backend.members._known.clear()
+
+    assert [each["value"] for each in poll(rest, topic, member)] == [3, 4]
+    delete_before(rest, topic, 0, 5)
+    publish(rest, topic, 5)
+    assert [each["value"] for each in poll(rest, topic, member)] == [5]
+
+
+def delete_before(rest: RestClient, topic: str, partition: int, offset: int) -> None:
+    """As retention does."""
+    place = DeleteRecordsRequestPartition(partition_index=partition, offset=offset)
+    rows = (DeleteRecordsRequestTopic(name=topic, partitions=(place,)),)
+    request = DeleteRecordsRequest(topics=rows, timeout_ms=20_000)
+    answer = rest.run(lambda: rest.backend.cluster.ask_leader(topic, partition, request))
+    assert answer.topics[0].partitions[0].low_watermark == offset
 
 
 def test_a_log_member_is_woken_by_a_message_in_any_of_its_partitions(rest: RestClient, topic: str) -> None:

@@ -80,6 +80,17 @@ def test_a_group_goes_on_where_it_committed(penstock: Any, topic: str) -> None:
     assert message.offset == 3
 
 
+def test_a_group_whose_offset_the_log_does_not_have_starts_anew(penstock: Any, topic: str) -> None:
+    publish(penstock, topic, 5)
+    committed = [Position(topic=topic, partition=0, offset=1_000)]
+    penstock.Commit(CommitRequest(group=f"lost-{topic}", offsets=committed))
+
+    with subscription(penstock, topic, group=f"lost-{topic}", start=START_EARLIEST) as stream:
+        message = next(stream)
+
+    assert message.offset == 0
+
+
 @pytest.mark.parametrize(
     ("fields", "status"),
     [

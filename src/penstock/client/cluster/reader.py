@@ -6,7 +6,7 @@ a read may bring no records and yet a larger `next_offset`.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.client.cluster.client import REQUEST_SECONDS, ClusterClient
 from penstock.client.cluster.errors import ClusterError, known_code
@@ -84,6 +84,22 @@ class LogReader:
             return _read(row, offset, count, is_committed)
         except CorruptBatch as broken:
             raise ClusterError(ErrorCode.CORRUPT_MESSAGE, f"{topic}/{partition}: {broken}") from None
+
+    async def read_on(
+        self, topic: str, partition: int, offset: int, *, reset: int = EARLIEST, **limits: Any
+    ) -> ReadRecords:
+        """`read`, for a consumer: where the log does not reach its position, it goes on at `reset`.
+
+        That is its start or its end, as `auto.offset.reset` of Kafka's consumers says. Retention may have
+        passed the position, or the log may have lost it.
+        """
+        try:
+            return await self.read(topic, partition, offset, **limits)
+        except ClusterError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+        start = await self.offset_at(topic, partition, reset)
+        return await self.read(topic, partition, start, **limits)
 
     async def read_one(self, topic: str, partition: int, offset: int) -> Record | None:
         """The record at an offset; None if there is none (any more, or yet), or it was aborted."""

@@ -9,6 +9,7 @@ import grpc
 from google.protobuf.empty_pb2 import Empty
 
 from penstock.client.cluster import ClusterError
+from penstock.client.cluster.reader import EARLIEST, LATEST
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
@@ -154,7 +155,10 @@ class PenstockService:
             stream = self._subscriptions.deliver_queue(request, consumer, in_flight_max, context)
         else:
             starts = await self._starts(request)
-            stream = self._subscriptions.deliver_log(starts, in_flight_max, request.batch_max, context)
+            reset = EARLIEST if request.start == proto.START_EARLIEST else LATEST
+            stream = self._subscriptions.deliver_log(
+                starts, in_flight_max, request.batch_max, context, reset=reset
+            )
         # With these the client knows that the stream has its start.
         await context.send_initial_metadata(((CONSUMER_KEY, consumer),))
         await self._until_stopping(stream, context)
@@ -253,9 +257,11 @@ class PenstockService:
             for name in request.topics
             for partition in range(len((await self._backend.cluster.topic(name)).partitions))
         ]
-        for place in given:
+        for place, position in given.items():
             if place not in partitions:
                 raise invalid(f"positions: {place[0]}/{place[1]} is not among the topics")
+            # What a client names itself must be there; for a committed offset there is `start`.
+            await self._backend.reader.read(*place, position, count=1, bytes_max=1)
         if request.group:
             committed = await self._backend.membership.committed(request.group, partitions)
             given = {place: offset for place, offset in committed.items() if offset is not None} | given

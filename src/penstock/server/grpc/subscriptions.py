@@ -151,9 +151,9 @@ class Subscriptions:
             log.info("grpc.release_failed", group=group, messages=len(receipts), error=str(error))
 
     async def deliver_log(
-        self, starts: Mapping[Place, int], records_max: int, batch_max: int, context: Any
+        self, starts: Mapping[Place, int], records_max: int, batch_max: int, context: Any, *, reset: int
     ) -> None:
-        """Log mode without a group: these partitions from these offsets on, until it is cancelled."""
+        """Log mode: these partitions from these offsets on, or from `reset`, until it is cancelled."""
         reads: asyncio.Queue[Any] = asyncio.Queue(READS_AHEAD)
         # Every partition may have one read that waits for the client.
         bytes_max = max(READ_BYTES_MIN, self._bytes_max // len(starts))
@@ -161,9 +161,10 @@ class Subscriptions:
         async def follow(place: Place, offset: int) -> None:
             try:
                 while True:
-                    read = await self._backend.reader.read(
+                    read = await self._backend.reader.read_on(
                         *place,
                         offset,
+                        reset=reset,
                         count=records_max,
                         bytes_max=bytes_max,
                         wait_ms=WAIT_MS,

@@ -4,7 +4,8 @@ In mode `queue` a poll leases messages, and their receipts are for `ack`, `nack`
 `topics` polls without joining: any `member_id` will do.
 
 In mode `log` a poll returns what follows the last poll of the member on the same node, or what follows its
-last commit: after a poll on another node, messages that were not committed come again.
+last commit: after a poll on another node, messages that were not committed come again. Where the log does not
+reach there (any more), it goes on at the start of the log, as without a commit.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.describe_cluster import DescribeClusterRequest
 from penstock.core.protocol.messages.list_groups import ListGroupsRequest
 from penstock.core.protocol.messages.queue_settle import ACKNOWLEDGE, REJECT, RELEASE, RENEW
+from penstock.observability import log
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.members import GroupMember, Place
 from penstock.server.http.body import ClientGone, until_gone
@@ -609,9 +611,14 @@ async def _read_places(
             if len(records) >= count or place not in member.positions:
                 break
             start = member.positions[place]
-            found = await backend.reader.read(
+            found = await backend.reader.read_on(
                 *place, start, count=count - len(records), bytes_max=POLL_BYTES_MAX
             )
+            if found.log_start > start:
+                log.warning(
+                    "groups.position_reset", group=member.group, topic=place[0], partition=place[1],
+                    position=start, to=found.log_start,
+                )  # fmt: skip
             # Two polls of a member at once must not return the same, nor skip what neither returned.
             if member.positions.get(place) == start:
                 member.positions[place] = found.next_offset
@@ -629,7 +636,7 @@ async def _first_ready(
     loop = asyncio.get_running_loop()
     waiting = {
         loop.create_task(
-            backend.reader.read(*place, member.positions[place], count=1, wait_ms=wait_ms)
+            backend.reader.read_on(*place, member.positions[place], count=1, wait_ms=wait_ms)
         ): place
         for place in places
     }
