@@ -1,5 +1,6 @@
 """The settings as a flat table, derived from the section classes: key, type, default, words."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +28,8 @@ _TRUTH = {
     "off": False,
     "0": False,
 }
+NODE_ID = "node.id"
+_NUMBERED_NAME = re.compile(r"[A-Za-z][A-Za-z0-9.-]*-([0-9]{1,10})")
 _COMPOUND = {
     ListenAddress: "host:port, or :port for every interface",
     VoterAddress: "id@host:port",
@@ -70,6 +73,8 @@ class Setting:
             return self._read_list(text, get_args(plain)[0])
         if not isinstance(text, str):
             raise ValueError("a list")
+        if self.key == NODE_ID and (named := _NUMBERED_NAME.fullmatch(text)) is not None:
+            text = named[1]
         return _read_one(text, plain, self.kind)
 
     def _read_list(self, text: Text, element: Any) -> Any:

@@ -33,7 +33,13 @@ class NodeSettings(ConfigSection, frozen=True):
     """Who this node is."""
 
     id: Annotated[
-        int, Meta(ge=0, le=NODE_ID_MAX, description="Number of this node, unique in the cluster.")
+        int,
+        Meta(
+            ge=0,
+            le=NODE_ID_MAX,
+            description="Number of this node, unique in the cluster. The name of a machine or a pod that "
+            "ends with a number means that number: `node-1` is 1.",
+        ),
     ] = 1
     data_dir: Annotated[
         str, Meta(min_length=1, description="Directory that holds everything the node keeps.")

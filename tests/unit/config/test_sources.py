@@ -56,6 +56,8 @@ def test_the_last_of_several_flags_wins() -> None:
     ("variable", "text", "key", "value"),
     [
         ("PENSTOCK_NODE_ID", "7", "node.id", 7),
+        ("PENSTOCK_NODE_ID", "node-1", "node.id", 1),
+        ("PENSTOCK_NODE_ID", "penstock-east-12", "node.id", 12),
         ("PENSTOCK_DATA_DIR", "/d", "node.data_dir", "/d"),
         ("PENSTOCK_NODE_DATA_DIR", "123", "node.data_dir", "123"),
         ("PENSTOCK_HTTP_ADDR", ":8080", "listen.http", ListenAddress("", 8080)),
@@ -75,6 +77,12 @@ def test_every_setting_has_a_variable(variable: str, text: str, key: str, value:
 
     assert loaded.values[key] == value
     assert loaded.origins[key] == variable
+
+
+@pytest.mark.parametrize("text", ["node", "node1", "-1", "node--1x", "node-99999999999", "node 1"])
+def test_what_is_no_number_of_a_node_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected a whole number"):
+        load(environment={"PENSTOCK_NODE_ID": text})
 
 
 def test_a_misspelt_variable_is_named_with_the_nearest_known_one() -> None:
