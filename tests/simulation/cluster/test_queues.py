@@ -80,6 +80,15 @@ def test_records_of_queues_are_finished_delivered_again_and_given_up_while_nodes
     assert run.faults
 
 
+def test_members_of_a_share_group_are_removed_and_come_back_while_nodes_fall() -> None:
+    options = replace(QUEUES, queue_consumers=1, queue_transactors=0, share_consumers=3)
+    run = run_cluster(4, options)
+
+    assert run.anomalies == ()
+    assert run.visited["queue.share_deliveries"] > 50
+    assert run.visited["queue.share_removals"] > 0
+
+
 def test_a_run_whose_queues_do_little_proves_nothing() -> None:
     run = run_cluster(1, replace(QUEUES, queue_acks_min=10_000, faulty_ns=SECOND // 4))
 

@@ -12,6 +12,10 @@ that arrives; its lease from when the consumer asked. At once:
     expired             delivered after its time to live, whichever node's clock it was
     key order           a record of a key after a later one, or while another one of it is leased
 
+A member of a share group has its leases for as long as it is surely a member: what it got before it was
+removed, left, or ended its session may be released then, and what it got since may not. It has no receipts,
+so that what is on its way counts for the next delivery to it.
+
 At the end, when all queues are drained, from the records of the topics and of the dead-letter topics:
 
     lost                nobody may have acknowledged it, and it is no dead letter; or it was given up for
@@ -86,6 +90,16 @@ class Settlement:
 
 
 @dataclass(slots=True, eq=False)
+class ShareMembership:
+    """A member of a share group, from one join to the next."""
+
+    # It is a member until then at least; later it may be removed, and what it has released.
+    sure_until: int = 0
+    # It has left, or joined again.
+    is_over: bool = False
+
+
+@dataclass(slots=True, eq=False)
 class QueueDelivery:
     """A record that was delivered once."""
 
@@ -100,6 +114,10 @@ class QueueDelivery:
     # Before that nobody else gets the record, unless it is released.
     lease_end: int
     settlements: list[Settlement] = field(default_factory=list)
+    # Of a share consumer, which has no receipts.
+    membership: ShareMembership | None = None
+    # Its session was ended, and with it the lease, sooner or later.
+    is_released: bool = False
 
     def __str__(self) -> str:
         topic, partition = self.place
@@ -109,6 +127,11 @@ class QueueDelivery:
 
     def has_asked(self, *actions: SettleAction) -> bool:
         return any(each.action in actions for each in self.settlements)
+
+    def may_be_lost(self, now: int) -> bool:
+        """Whether the lease may have ended because its consumer was gone."""
+        member = self.membership
+        return self.is_released or (member is not None and (member.is_over or now > member.sure_until))
 
     def confirmed(self, action: SettleAction) -> Iterator[Settlement]:
         """What was granted, without what a transaction decides."""
@@ -128,7 +151,7 @@ class DeadLetterCopy(NamedTuple):
 
 
 RecordKey: TypeAlias = tuple[str, LogPlace, int]
-CONFIRMED, REFUSED = SettleOutcome.CONFIRMED, SettleOutcome.REFUSED
+CONFIRMED, REFUSED, UNKNOWN = SettleOutcome.CONFIRMED, SettleOutcome.REFUSED, SettleOutcome.UNKNOWN
 ACKNOWLEDGE, RELEASE = SettleAction.ACKNOWLEDGE, SettleAction.RELEASE
 REJECT, RENEW = SettleAction.REJECT, SettleAction.RENEW
 
@@ -144,6 +167,9 @@ class QueueChecker:
     dead_letters: int = 0
     expired: int = 0
     transactional_acks: int = 0
+    # To members of share groups, and how many of those were removed though they lived.
+    share_deliveries: int = 0
+    removals: int = 0
     counts: dict[tuple[SettleAction, SettleOutcome], int] = field(default_factory=dict)
     # How wrong the clocks of nodes ever were, in milliseconds.
     _skew_min: int = 0
@@ -173,10 +199,14 @@ class QueueChecker:
         known = self._delivered.setdefault((delivery.group, delivery.place, delivery.offset), [])
         self.deliveries += 1
         self.redeliveries += bool(known)
+        self.share_deliveries += delivery.membership is not None
         if delivery.attempt > self.policies[delivery.group].deliveries_max:
             self._wrong("attempts", delivery, "are more than the limit")
         for other in known:
             self._compare(other, delivery)
+            if delivery.membership is not None and other.consumer == delivery.consumer:
+                # What is on its way still will be taken for the new delivery.
+                delivery.settlements += [each for each in other.settlements if each.outcome is UNKNOWN]
         if delivery.attempt == 1 and wall_ms + self._skew_max < record.deliver_at:
             self._wrong("early", delivery, f"at {wall_ms}, it is for {record.deliver_at}")
         asked_ms = wall_ms - (delivery.written - delivery.asked) // MILLISECOND
@@ -204,8 +234,9 @@ class QueueChecker:
         if delivery.asked >= other.written and delivery.attempt < other.attempt:
             self._wrong("attempts", delivery, f"follows delivery {other.attempt}")
         first, second = (other, delivery) if other.attempt < delivery.attempt else (delivery, other)
+        is_released = first.has_asked(RELEASE) or first.may_be_lost(delivery.written)
         # An acknowledgement is no reason: if it was carried out, there is nothing to deliver.
-        if second.written < first.lease_end and not first.has_asked(RELEASE):
+        if second.written < first.lease_end and not is_released:
             self._wrong(
                 "two live leases",
                 second,
@@ -252,9 +283,14 @@ class QueueChecker:
             for each in self._delivered[delivery.group, delivery.place, delivery.offset]
             if each.attempt > delivery.attempt
         ]
+        heirs = [each for each in later if settlement in each.settlements]
+        if heirs:
+            delivery.settlements.remove(settlement)
+            delivery, later = heirs[-1], [each for each in later if each.attempt > heirs[-1].attempt]
         if not granted:
             is_first = delivery.settlements[0] is settlement
-            if is_first and now < delivery.lease_end and not later:
+            is_held = now < delivery.lease_end and not delivery.may_be_lost(now)
+            if is_first and is_held and not later:
                 self._wrong("lost lease", delivery, f"{action.name} was refused before the lease ended")
             return
         if settlement.transaction is not None:

@@ -79,6 +79,8 @@ class Journal:
         self.coverage.add("queue.dead_letters", queues.dead_letters)
         self.coverage.add("queue.expired", queues.expired)
         self.coverage.add("queue.transactional_acks", queues.transactional_acks)
+        self.coverage.add("queue.share_deliveries", queues.share_deliveries)
+        self.coverage.add("queue.share_removals", queues.removals)
         for action in SettleAction:
             for outcome in (SettleOutcome.CONFIRMED, SettleOutcome.REFUSED):
                 name = f"queue.{action.name.lower()}_{outcome.value}"

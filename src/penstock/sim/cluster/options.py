@@ -50,6 +50,11 @@ CONSUMER_GROUPS = {
     "group.consumer.session.timeout.ms": str(CONSUMER_SESSION_MS),
     "group.consumer.heartbeat.interval.ms": "200",
 }
+SHARE_SESSION_MS = 1_000
+SHARE_GROUPS = {
+    "group.share.session.timeout.ms": str(SHARE_SESSION_MS),
+    "group.share.heartbeat.interval.ms": "200",
+}
 # Replicas of dead letters and of queues: as many as of what they come from.
 QUEUES = {"min.insync.replicas": "2"}
 QUEUE_OPTIONS = QueueServiceOptions(coordinator=CoordinatorOptions(rewrite_records_min=60))
@@ -82,7 +87,8 @@ _RETRIES = QueueSettings(deliveries_max=3, backoff_ms=150, backoff_ms_max=400)
 WORKERS = QueueGroup("workers", JOBS, _RETRIES)
 ORDERED = QueueGroup("ordered", JOBS, replace(_RETRIES, is_key_ordered=True, deliveries_max=4))
 AUDITORS = QueueGroup("auditors", TRANSFERS, _RETRIES, is_transactional=True)
-QUEUE_GROUPS = {group.name: group for group in (WORKERS, ORDERED, AUDITORS)}
+QUEUE_GROUPS = (WORKERS, ORDERED, AUDITORS)
+SHARERS = QueueGroup("sharers", JOBS, replace(_RETRIES, lease_ms=2_000, deliveries_max=5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +127,8 @@ class SimulatedClusterOptions:
     # Consumers of each group of queues, besides those that acknowledge in transactions.
     queue_consumers: int = 0
     queue_transactors: int = 0
+    # Members of a share group on the same topic.
+    share_consumers: int = 0
     # How wrong the wall clocks of those who write for queues may be; those of nodes always are.
     client_skew_ms: int = 0
     # How much of each log is kept; -1: everything. Segments are smaller then.
@@ -155,6 +163,12 @@ class SimulatedClusterOptions:
     def has_transactions(self) -> bool:
         writers = (self.transactional_producers, self.transformers, self.sinks, self.queue_transactors)
         return any(writers)
+
+    @property
+    def queue_groups(self) -> tuple[QueueGroup, ...]:
+        if not self.queue_consumers:
+            return ()
+        return (*QUEUE_GROUPS, *([SHARERS] if self.share_consumers else []))
 
     @property
     def topic_configs(self) -> dict[str, str]:
@@ -207,6 +221,18 @@ class SimulatedClusterOptions:
             partitions=min(self.partitions, 2),
             idempotent_producers=1,
             transactions_min=1,
+        )
+
+    def with_more_of_queues(self, luck: random.Random) -> "SimulatedClusterOptions":
+        """What only those runs have that are asked for queues, in the place of what others do as well."""
+        return replace(
+            self,
+            share_consumers=luck.randint(1, 3),
+            queue_consumers=luck.randint(1, 2),
+            consumer_members=0,
+            sinks=0,
+            rack_consumers=0,
+            pace_ms=max(self.pace_ms, 20),
         )
 
     @staticmethod
@@ -286,6 +312,8 @@ def _static(options: SimulatedClusterOptions) -> dict[str, str]:
     static = dict(options.static)
     if options.consumer_members:
         static |= CONSUMER_GROUPS
+    if options.share_consumers:
+        static |= SHARE_GROUPS
     if options.queue_consumers and options.replicas > 2:
         static |= QUEUES
     return static

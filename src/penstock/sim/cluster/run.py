@@ -458,7 +458,9 @@ def options_for(seed: int, nodes: int | None = None, *, queues: bool = False) ->
     if queues:
         plan = draw_plan(world.random("plan"), drawn.nodes)
         plan = replace(plan, kinds=(*plan.kinds, *QUEUE_FAULTS))
-        drawn = replace(drawn, plan=plan, client_skew_ms=CLIENT_SKEW_MS)
+        drawn = replace(drawn, plan=plan, client_skew_ms=CLIENT_SKEW_MS).with_more_of_queues(
+            world.random("more of queues")
+        )
     return drawn
 
 

@@ -26,6 +26,7 @@ from penstock.sim.cluster.clients.members import SimulatedMember
 from penstock.sim.cluster.clients.producers import AtMostOnceProducer, IdempotentProducer
 from penstock.sim.cluster.clients.queues import JobProducer, QueueConsumer, QueueTransactor
 from penstock.sim.cluster.clients.reassignments import LeaderRotator, PartitionMover
+from penstock.sim.cluster.clients.share_consumers import ShareConsumer
 from penstock.sim.cluster.clients.sinks import SimulatedSink
 from penstock.sim.cluster.clients.transactions import IsolatedConsumer, RackConsumer, TransactionalProducer
 from penstock.sim.cluster.clients.transformers import TransformingMember
@@ -34,7 +35,7 @@ from penstock.sim.cluster.journal import Journal, Place
 from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker
 from penstock.sim.cluster.options import (
     JOBS,
-    QUEUE_GROUPS,
+    SHARERS,
     TOPIC,
     TRANSFERS,
     WORKERS,
@@ -74,6 +75,7 @@ OtherClient: TypeAlias = (
     | ConsumerGroupMember
     | SimulatedAdmin
     | QueueConsumer
+    | ShareConsumer
     | RecordDeleter
     | PartitionMover
     | VoterAdmin
@@ -146,18 +148,18 @@ class ClusterWorld:
 
     def queues(self) -> Iterator[tuple[QueueGroup, Place]]:
         """Every queue that consumers have to drain."""
-        for group in QUEUE_GROUPS.values() if self.jobs else ():
+        for group in self.options.queue_groups:
             for place in self.jobs if group.topic == JOBS else self.transfers:
                 yield group, place
 
-    def _queue_consumers(self) -> Sequence[QueueConsumer]:
+    def _queue_consumers(self) -> Sequence[QueueConsumer | ShareConsumer]:
         options, pace_ms = self.options, self.options.pace_ms
-        for group in QUEUE_GROUPS.values():
+        for group in options.queue_groups:
             settings = group.settings
             self.journal.queues.policies[group.name] = QueuePolicy(
                 settings.deliveries_max, settings.is_key_ordered, settings.backoff_ms, settings.backoff_ms_max
             )
-        groups = dict.fromkeys(group for group, _ in self.queues())
+        groups = dict.fromkeys(group for group, _ in self.queues() if group is not SHARERS)
         return [
             *(
                 QueueConsumer(self, f"{group.name}-{n}", group, pace_ms)
@@ -167,6 +169,10 @@ class ClusterWorld:
             *(
                 QueueTransactor(self, f"transactor-{n}", WORKERS, self.transfers, pace_ms)
                 for n in range(options.queue_transactors)
+            ),
+            *(
+                ShareConsumer(self, f"{SHARERS.name}-{n}", SHARERS, pace_ms)
+                for n in range(options.share_consumers)
             ),
         ]
 

@@ -23,13 +23,13 @@ from penstock.core.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequestResource,
 )
 from penstock.core.protocol.schema import ZERO_UUID
+from penstock.core.queues import QueueSettings
 from penstock.sim.checkers.metadata import RegisterChange
 from penstock.sim.cluster.clients.client import ClusterNodes, SimulatedClient
 from penstock.sim.cluster.clients.connection import RequestLost
 from penstock.sim.cluster.node import FLUSH, MINIMUM, SETTING, Register, RegisterKind
 from penstock.sim.cluster.options import (
     JOBS,
-    QUEUE_GROUPS,
     RETURNS,
     TOPIC,
     TRANSFERS,
@@ -153,8 +153,7 @@ class TopicCreator(SimulatedClient):
     def __init__(self, nodes: ClusterNodes, options: SimulatedClusterOptions) -> None:
         super().__init__(nodes, "creator")
         # In front of their topic: whoever knows that knows them.
-        groups = QUEUE_GROUPS.values() if options.queue_consumers else ()
-        self._wishes = [_group_settings(group) for group in groups]
+        self._wishes = [_group_settings(group) for group in options.queue_groups]
         self._wishes += [_creation(TOPIC, options.partitions, options.replicas, options.topic_configs)]
         if options.has_transactions:
             configs = {"min.insync.replicas": options.topic_configs["min.insync.replicas"]}
@@ -255,6 +254,8 @@ def _group_settings(group: QueueGroup) -> MetadataChange:
         "queue.backoff.ms": str(settings.backoff_ms),
         "queue.backoff.max.ms": str(settings.backoff_ms_max),
     }
+    if settings.lease_ms != QueueSettings().lease_ms:
+        values["queue.visibility.timeout.ms"] = str(settings.lease_ms)
     configs = tuple(
         IncrementalAlterConfigsRequestConfig(
             name=name, config_operation=ConfigOperation.SET.value, value=value

@@ -78,6 +78,13 @@ def wall_ms(now: int) -> int:
     return WORLD_BEGINS_MS + now // MILLISECOND
 
 
+def look_at_clocks(client: SimulatedClient) -> None:
+    """Have the checker of queues know how wrong the clocks of nodes are."""
+    for node_id in client.nodes.bootstrap():
+        for skew_ms in client.nodes.node(node_id).machine.skews_ms:
+            client.journal.queues.clock_is_off(skew_ms)
+
+
 class Job(NamedTuple):
     """What one response brought."""
 
@@ -186,7 +193,7 @@ class QueueConsumer(SimulatedClient):
         receipts: dict[QueueDelivery, str] = {}
 
         def observe(response: QueueReceiveResponse) -> None:
-            self._look_at_clocks()
+            look_at_clocks(self)
             lease_ns = response.lease_ms * MILLISECOND
             for row in response.records:
                 delivery = QueueDelivery(
@@ -218,11 +225,6 @@ class QueueConsumer(SimulatedClient):
 
         patience_ns = (wait_ms + PATIENCE_MS) * MILLISECOND
         self.ask(self.any_node(), request, 0, answered, observe, patience_ns)
-
-    def _look_at_clocks(self) -> None:
-        for node_id in self._addresses:
-            for skew_ms in self.nodes.node(node_id).machine.skews_ms:
-                self._checker.clock_is_off(skew_ms)
 
     def _work(self, job: Job) -> None:
         """Do something about what was received, and rest when that is done."""
