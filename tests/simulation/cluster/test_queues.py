@@ -80,13 +80,14 @@ def test_records_of_queues_are_finished_delivered_again_and_given_up_while_nodes
     assert run.faults
 
 
-def test_members_of_a_share_group_are_removed_and_come_back_while_nodes_fall() -> None:
-    options = replace(QUEUES, queue_consumers=1, queue_transactors=0, share_consumers=3)
+def test_members_of_a_share_group_come_back_and_queues_are_paused_while_nodes_fall() -> None:
+    options = replace(QUEUES, queue_consumers=1, queue_transactors=0, share_consumers=3, queue_pausers=1)
     run = run_cluster(4, options)
 
     assert run.anomalies == ()
     assert run.visited["queue.share_deliveries"] > 50
     assert run.visited["queue.share_removals"] > 0
+    assert run.visited["queue.pauses"] > 0
 
 
 def test_a_run_whose_queues_do_little_proves_nothing() -> None:

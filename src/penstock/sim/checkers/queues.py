@@ -10,6 +10,7 @@ that arrives; its lease from when the consumer asked. At once:
     lost lease          a receipt is refused though its lease lasts, or an old one is accepted
     early               before `deliver_at`, whichever node's clock it was, or before the delay of a release
     expired             delivered after its time to live, whichever node's clock it was
+    paused              asked for and delivered while the queue is paused for certain
     key order           a record of a key after a later one, or while another one of it is leased
 
 A member of a share group has its leases for as long as it is surely a member: what it got before it was
@@ -140,6 +141,14 @@ class QueueDelivery:
                 yield each
 
 
+@dataclass(slots=True, eq=False)
+class PauseAttempt:
+    """One request to pause or resume a queue; `done_at` is when a node wrote that it is."""
+
+    is_paused: bool
+    done_at: int | None = None
+
+
 class DeadLetterCopy(NamedTuple):
     """A record of a dead-letter topic."""
 
@@ -170,6 +179,8 @@ class QueueChecker:
     # To members of share groups, and how many of those were removed though they lived.
     share_deliveries: int = 0
     removals: int = 0
+    # How often a queue was paused for certain.
+    pauses: int = 0
     counts: dict[tuple[SettleAction, SettleOutcome], int] = field(default_factory=dict)
     # How wrong the clocks of nodes ever were, in milliseconds.
     _skew_min: int = 0
@@ -177,6 +188,7 @@ class QueueChecker:
     _sent: dict[LogPlace, dict[bytes, QueuedRecord]] = field(default_factory=dict)
     _values: dict[tuple[LogPlace, int], bytes] = field(default_factory=dict)
     _delivered: dict[RecordKey, list[QueueDelivery]] = field(default_factory=dict)
+    _pauses: dict[tuple[str, LogPlace], list[PauseAttempt]] = field(default_factory=dict)
     _by_key: dict[tuple[str, LogPlace, bytes], list[QueueDelivery]] = field(default_factory=dict)
 
     @property
@@ -212,9 +224,30 @@ class QueueChecker:
         asked_ms = wall_ms - (delivery.written - delivery.asked) // MILLISECOND
         if 0 <= record.expires_at < asked_ms + self._skew_min:
             self._wrong("expired", delivery, f"asked for at {asked_ms}, it was until {record.expires_at}")
+        self._check_pause(delivery)
         if record.key is not None and self.policies[delivery.group].is_key_ordered:
             self._check_key(delivery, record.key)
         known.append(delivery)
+
+    def pausing(self, group: str, place: LogPlace, attempt: PauseAttempt) -> PauseAttempt:
+        """Somebody asks for a queue to be paused or resumed, and nobody else does."""
+        self._pauses.setdefault((group, place), []).append(attempt)
+        return attempt
+
+    def paused(self, attempt: PauseAttempt, now: int) -> None:
+        """A node writes that it was done."""
+        attempt.done_at = now
+        self.pauses += attempt.is_paused
+
+    def _check_pause(self, delivery: QueueDelivery) -> None:
+        attempts = self._pauses.get((delivery.group, delivery.place), ())
+        # What nobody knows of may still be on its way.
+        if not attempts or any(not each.is_paused and each.done_at is None for each in attempts):
+            return
+        done_at = attempts[-1].done_at
+        if attempts[-1].is_paused and done_at is not None and done_at <= delivery.asked:
+            passed_ms = (delivery.asked - done_at) // MILLISECOND
+            self._wrong("paused", delivery, f"was asked for {passed_ms} ms after the queue was paused")
 
     def _record(self, delivery: QueueDelivery) -> QueuedRecord:
         place, offset, value = delivery.place, delivery.offset, delivery.value

@@ -43,6 +43,8 @@ CONSUMER_GROUPS_SHARE = 0.15
 # Of the runs with transactions.
 SINKS_SHARE = 0.15
 QUEUES_SHARE = 0.15
+# Of the runs that are asked for queues.
+PAUSED_SHARE = 0.6
 # Less often where it takes another node, and more time.
 FOUR_NODES_SHARE = 0.15
 CONSUMER_SESSION_MS = 1_000
@@ -129,6 +131,8 @@ class SimulatedClusterOptions:
     queue_transactors: int = 0
     # Members of a share group on the same topic.
     share_consumers: int = 0
+    # Clients that pause and resume queues.
+    queue_pausers: int = 0
     # How wrong the wall clocks of those who write for queues may be; those of nodes always are.
     client_skew_ms: int = 0
     # How much of each log is kept; -1: everything. Segments are smaller then.
@@ -228,6 +232,7 @@ class SimulatedClusterOptions:
         return replace(
             self,
             share_consumers=luck.randint(1, 3),
+            queue_pausers=int(luck.random() < PAUSED_SHARE),
             queue_consumers=luck.randint(1, 2),
             consumer_members=0,
             sinks=0,

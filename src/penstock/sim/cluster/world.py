@@ -24,6 +24,7 @@ from penstock.sim.cluster.clients.consumers import AssignedConsumer
 from penstock.sim.cluster.clients.deletions import RecordDeleter
 from penstock.sim.cluster.clients.members import SimulatedMember
 from penstock.sim.cluster.clients.producers import AtMostOnceProducer, IdempotentProducer
+from penstock.sim.cluster.clients.queue_admins import QueuePauser
 from penstock.sim.cluster.clients.queues import JobProducer, QueueConsumer, QueueTransactor
 from penstock.sim.cluster.clients.reassignments import LeaderRotator, PartitionMover
 from penstock.sim.cluster.clients.share_consumers import ShareConsumer
@@ -60,6 +61,8 @@ STATIC_EVERY = 3
 TRANSACTION_STEPS = 2
 # Between two batches of what queues have to do.
 JOB_STEPS = 3
+# Between two pauses of queues.
+PAUSE_STEPS = 10
 EVENTS_MAX = 300_000
 # A controller is new in its term, and again if it has survived a fault for so long.
 NEW_AGAIN_NS = 1_500 * MILLISECOND
@@ -76,6 +79,7 @@ OtherClient: TypeAlias = (
     | SimulatedAdmin
     | QueueConsumer
     | ShareConsumer
+    | QueuePauser
     | RecordDeleter
     | PartitionMover
     | VoterAdmin
@@ -212,6 +216,10 @@ class ClusterWorld:
             *self.consumer_members,
             *self.queue_consumers,
             *(
+                QueuePauser(self, f"pauser-{n}", options.queue_groups, PAUSE_STEPS * options.pace_ms)
+                for n in range(options.queue_pausers)
+            ),
+            *(
                 TransformingMember(self, f"transformer-{n}", TRANSFORMERS, places, self.transfers)
                 for n in range(options.transformers)
             ),
@@ -256,8 +264,9 @@ class ClusterWorld:
             producer.finish()
         for member in self.consumer_members:
             member.settle()
-        for consumer in self.queue_consumers:
-            consumer.drain()
+        for client in self.others:
+            if isinstance(client, QueueConsumer | ShareConsumer | QueuePauser):
+                client.drain()
         if self.queue_consumers:
             # Whoever is an hour behind would deliver what is for later an hour late.
             for node in self.world.nodes.values():

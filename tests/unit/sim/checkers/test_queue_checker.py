@@ -1,9 +1,10 @@
-"""The checker of queues, where consumers are members of share groups."""
+"""The checker of queues: members of share groups, and pauses."""
 
 import pytest
 
 from penstock.core.model import MILLISECOND
 from penstock.sim.checkers.queues import (
+    PauseAttempt,
     QueueChecker,
     QueueDelivery,
     QueuedRecord,
@@ -106,3 +107,29 @@ def test_an_acknowledgement_that_is_granted_after_somebody_else_has_the_record_i
     queues.settled(first, settlement, 1_600 * MILLISECOND, granted=True)
 
     assert [each.partition(":")[0] for each in queues.anomalies] == ["lost lease"]
+
+
+@pytest.mark.parametrize(("asked_ms", "anomalies"), [(90, []), (110, ["paused"])])
+def test_what_is_asked_for_after_a_queue_was_paused_is_not_delivered(
+    asked_ms: int, anomalies: list[str]
+) -> None:
+    queues = checker()
+    queues.paused(queues.pausing(GROUP, PLACE, PauseAttempt(is_paused=True)), 100 * MILLISECOND)
+
+    deliver(queues, member_until(900), asked_ms)
+
+    assert [each.partition(":")[0] for each in queues.anomalies] == anomalies
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_queue_may_be_resumed_by_a_request_that_nobody_has_heard_of(is_first: bool) -> None:
+    queues = checker()
+    if is_first:
+        queues.pausing(GROUP, PLACE, PauseAttempt(is_paused=False))
+    queues.paused(queues.pausing(GROUP, PLACE, PauseAttempt(is_paused=True)), 100 * MILLISECOND)
+    if not is_first:
+        queues.pausing(GROUP, PLACE, PauseAttempt(is_paused=False))
+
+    deliver(queues, member_until(900), 200)
+
+    assert queues.anomalies == []
