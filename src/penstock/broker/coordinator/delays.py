@@ -50,9 +50,9 @@ class DelayServiceOptions:
 
 
 class DuePublisher(Protocol):
-    """Publishes what is due."""
+    """Publishes what is due; `is_open`: a transaction decides on some of it."""
 
-    def publish(self, partition: LeaderPartition) -> None: ...
+    def publish(self, partition: LeaderPartition, *, is_open: bool) -> None: ...
 
 
 class DelayService:
@@ -156,4 +156,4 @@ class DelayService:
     def _publish(self, machine: DelayCoordinator) -> None:
         for coordinator in self._coordinators:
             if coordinator.machine is machine and self._publisher is not None:
-                self._publisher.publish(coordinator.partition)
+                self._publisher.publish(coordinator.partition, is_open=bool(machine.ending))

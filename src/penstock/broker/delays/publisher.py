@@ -3,9 +3,14 @@
     TakeDueDelays ── records from `__delayed` ──┬─ append to each target partition ──┬─ commit: both
                                                 └─ EndDelays to `__delayed` ─────────┘  abort: neither
 
-The node that leads the partition of `__delayed` publishes, in several lanes, each with a transactional id of
-its own: while one waits for its transaction, the next takes what is due by then. A leader that takes over
-begins with all of them, which fences the one before and ends its open transactions.
+A node publishes for all partitions of `__delayed` that it leads, in transactions over those of them where
+something is due: a transaction costs as much as dozens of records. It does so in several lanes, each with a
+transactional id of its own: while one waits for its transaction, the next takes what is due by then.
+
+The ids are those of one partition that the node leads, the *owner*, so that they change hands with it. A
+leader that takes over begins with the ids of its partition, and with those of all others if it finds delays
+that a transaction is to decide on: this fences the node before, and ends what it has left open. Should that
+be a transaction of a node that lives, this node does the same again a moment later.
 
 A topic that cannot be written to, or is not there, waits alone; its records are released, and taken again
 when its wait is over.
@@ -13,7 +18,7 @@ when its wait is over.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.broker.coordinator import delay_records
 from penstock.broker.coordinator.delay_metrics import DelayMetrics
@@ -49,7 +54,7 @@ from penstock.core.model import (
 )
 from penstock.core.records import Record, murmur2_partition
 from penstock.observability import log as events
-from penstock.runtime import Runtime
+from penstock.runtime import Callback, Runtime
 
 LANES = 2
 # Of one transaction.
@@ -57,6 +62,8 @@ RECORDS_MAX = 1_000
 BYTES_MAX = 1 << 20
 # A transaction costs as much as dozens of records: the next lane waits for some more of them.
 GATHER_MS = 10
+# The coordinators of a node look at their clocks one after the other.
+MEET_MS = 2
 RETRY_MS = 5
 RETRIES_MAX = 1_000
 # After something went wrong that no topic is to blame for.
@@ -73,46 +80,59 @@ class Transactions(Protocol):
     def submit(self, command: TransactionalCommand) -> None: ...
 
 
-class _Lane:
-    """One transaction after the other, of one partition of `__delayed`."""
+class _Source:
+    """A partition of `__delayed` that this node leads."""
 
-    __slots__ = (
-        "errors",
-        "is_busy",
-        "is_unsure",
-        "number",
-        "partition",
-        "read",
-        "retries",
-        "taken",
-        "transaction",
-        "waiting",
-    )
+    __slots__ = ("is_due", "partition", "read")
 
-    def __init__(
-        self,
-        number: int,
-        partition: LeaderPartition,
-        transaction: MoveTransaction,
-        read: dict[Offset, Record],
-    ) -> None:
-        self.number = number
+    def __init__(self, partition: LeaderPartition) -> None:
         self.partition = partition
-        # Records that were decoded with others: those of a partition share them.
-        self.read = read
-        self.transaction = transaction
-        self.is_busy = False
-        # Whether the coordinator may have it that the lane holds delays which it does not know of.
-        self.is_unsure = False
-        self.taken: tuple[PendingDelay, ...] = ()
-        # Of the steps that go on at the same time: how many, and what went wrong, by topic.
-        self.waiting = 0
-        self.retries = 0
-        self.errors: dict[str, ApiError] = {}
+        # Whether it may have delays to take.
+        self.is_due = False
+        # Records that were decoded with others.
+        self.read: dict[Offset, Record] = {}
 
     @property
     def index(self) -> int:
         return self.partition.name.partition
+
+
+class _Due(NamedTuple):
+    """A delay that was taken, where from, and the record to publish."""
+
+    source: int
+    delay: PendingDelay
+    record: Record
+
+
+class _Lane:
+    """One transaction after the other."""
+
+    __slots__ = (
+        "errors",
+        "found",
+        "is_busy",
+        "number",
+        "retries",
+        "taken",
+        "transaction",
+        "unsure",
+        "waiting",
+    )
+
+    def __init__(self, number: int, transaction: MoveTransaction) -> None:
+        self.number = number
+        self.transaction = transaction
+        self.is_busy = False
+        # Partitions that may have it that the lane holds delays which it does not know of.
+        self.unsure: dict[int, None] = {}
+        # By partition of `__delayed`: what the lane holds, and the records that were read for it.
+        self.taken: dict[int, tuple[PendingDelay, ...]] = {}
+        self.found: dict[int, dict[Offset, Record]] = {}
+        # Of the steps that go on at the same time: how many, and what went wrong, by topic.
+        self.waiting = 0
+        self.retries = 0
+        self.errors: dict[str, ApiError] = {}
 
 
 class DelayPublisher:
@@ -138,84 +158,156 @@ class DelayPublisher:
         self._metrics = metrics
         self._lateness = metrics.lateness.of()
         self._image = MetadataImage()
-        self._lanes: dict[int, list[_Lane]] = {}
+        self._sources: dict[int, _Source] = {}
+        self._owner: _Source | None = None
+        self._lanes: list[_Lane] = []
         self._turn = 0
+        # Whether a lane is to be woken for what was reported.
+        self._is_waking = False
 
     def on_metadata(self, image: MetadataImage) -> None:
         self._image = image
 
-    def publish(self, partition: LeaderPartition) -> None:
-        """Publish what is due, unless every lane is at it."""
+    def publish(self, partition: LeaderPartition, *, is_open: bool) -> None:
+        """Publish what is due, unless every lane is at it; `is_open`: a transaction decides on some of it."""
         index = partition.name.partition
-        lanes = self._lanes.get(index)
-        if lanes is None or lanes[0].partition is not partition:
-            # A new leader: whatever its predecessor has left open is ended by all that begin.
-            read: dict[Offset, Record] = {}
-            lanes = self._lanes[index] = [self._new_lane(partition, lane, read) for lane in range(LANES)]
-            for lane in lanes:
-                self._begin(lane)
-        else:
-            self._wake(lanes)
+        source = self._sources.get(index)
+        is_new = source is None or source.partition is not partition
+        if source is None or is_new:
+            source = self._sources[index] = _Source(partition)
+        source.is_due = True
+        self._check_owner()
+        if is_new:
+            # Whatever its leader before has left open is ended.
+            for owner in range(self._delays.count) if is_open else (index,):
+                for number in range(LANES):
+                    self._end_transaction(source, owner, number)
+        if not self._is_waking:
+            # Not now: other partitions may have delays that are due at the same time.
+            self._is_waking = True
+            self._timers.at(Instant(self._clock.now() + MEET_MS * MILLISECOND), self._wake)
 
-    def _new_lane(self, partition: LeaderPartition, lane: int, read: dict[Offset, Record]) -> _Lane:
-        transactional_id = f"penstock-delays-{partition.name.partition}-{lane}"
-        transaction = MoveTransaction(self._runtime, self._peers, transactional_id, RETRY_MS)
-        return _Lane(lane, partition, transaction, read)
+    def _check_owner(self) -> None:
+        """Have lanes, under the ids of a partition that this node leads."""
+        for index in [index for index, each in self._sources.items() if each.partition.stopped is not None]:
+            del self._sources[index]
+        owner = self._owner
+        if owner is not None and self._sources.get(owner.index) is owner:
+            return
+        self._owner = next(iter(self._sources.values()), None)
+        # Lanes of before end what they are at, and do not begin again.
+        self._lanes = []
+        if self._owner is not None:
+            index = self._owner.index
+            self._lanes = [_Lane(number, self._transaction(index, number)) for number in range(LANES)]
+            for lane in self._lanes:
+                # One of before with this number may have left delays that nobody knows of.
+                lane.unsure = dict.fromkeys(self._sources)
+                self._begin(lane)
+
+    def _transaction(self, owner: int, number: int) -> MoveTransaction:
+        transactional_id = f"penstock-delays-{owner}-{number}"
+        return MoveTransaction(self._runtime, self._peers, transactional_id, RETRY_MS)
+
+    def _end_transaction(self, source: _Source, owner: int, number: int) -> None:
+        """Begin with the id of another node, whose open transaction this ends."""
+
+        def begun(error: ApiError | None) -> None:
+            if error is not None:
+                self._after_rest(partial(self._end_transaction, source, owner, number))
+
+        is_own = self._owner is not None and self._owner.index == owner
+        if source.partition.stopped is None and not is_own:
+            self._transaction(owner, number).begin(begun)
 
     def _wake_later(self, lane: _Lane) -> None:
-        is_full = len(lane.taken) >= RECORDS_MAX
+        is_full = sum(map(len, lane.taken.values())) >= RECORDS_MAX
         at = Instant(self._clock.now() + (0 if is_full else GATHER_MS * MILLISECOND))
-        self._timers.at(at, partial(self._wake, self._lanes[lane.index]))
+        self._timers.at(at, self._wake)
 
-    def _wake(self, lanes: list[_Lane]) -> None:
+    def _wake(self) -> None:
+        self._is_waking = False
         # What a lane holds without knowing is put back when this lane takes again, by no other.
-        for lane in sorted(lanes, key=lambda each: not each.is_unsure):
+        for lane in sorted(self._lanes, key=lambda each: not each.unsure):
             if not lane.is_busy:
                 self._begin(lane)
                 return
 
     def _begin(self, lane: _Lane) -> None:
-        lane.is_busy = True
-        lane.taken, lane.errors = (), {}
-        if lane.partition.stopped is not None:
-            lane.is_busy = False
-            return
-        lane.transaction.begin(partial(self._begun, lane))
+        lane.taken, lane.found, lane.errors = {}, {}, {}
+        # A first transaction is begun in any case, to end the one of whoever had the id before.
+        lane.is_busy = lane in self._lanes and (not lane.transaction.is_begun or bool(self._due_for(lane)))
+        if lane.is_busy:
+            lane.transaction.begin(partial(self._begun, lane))
+
+    def _due_for(self, lane: _Lane) -> list[_Source]:
+        return [
+            source
+            for source in self._sources.values()
+            if source.partition.stopped is None and (source.is_due or source.index in lane.unsure)
+        ]
 
     def _begun(self, lane: _Lane, error: ApiError | None) -> None:
+        sources = self._due_for(lane)
         if error is not None:
             self._rest(lane, error)
             return
-        self._delays.submit(
-            TakeDueDelays(
-                on_reply=partial(self._took, lane),
-                partition=lane.index,
-                lane=lane.number,
-                records_max=RECORDS_MAX,
-                bytes_max=BYTES_MAX,
-            )
-        )
-
-    def _took(self, lane: _Lane, reply: DelayReply) -> None:
-        lane.is_unsure = not isinstance(reply, DueDelays)
-        if not isinstance(reply, DueDelays):
-            self._rest(lane, reply)
-        elif not reply.delays:
+        if not sources:
             lane.is_busy = False
-        else:
-            lane.taken = reply.delays
-            # There may be more, and what is due next is not to wait for this transaction.
-            self._wake_later(lane)
-            self._find(lane, [delay.offset for delay in reply.delays])
+            return
+        lane.waiting = len(sources)
+        for source in sources:
+            self._delays.submit(
+                TakeDueDelays(
+                    on_reply=partial(self._took, lane, source),
+                    partition=source.index,
+                    lane=lane.number,
+                    records_max=max(1, RECORDS_MAX // len(sources)),
+                    bytes_max=BYTES_MAX // len(sources),
+                )
+            )
 
-    def _find(self, lane: _Lane, offsets: list[Offset]) -> None:
-        read = lane.read
+    def _took(self, lane: _Lane, source: _Source, reply: DelayReply) -> None:
+        if isinstance(reply, DueDelays):
+            lane.unsure.pop(source.index, None)
+            # There may be more; its coordinator reports what is due behind an empty reply.
+            source.is_due = bool(reply.delays)
+            if reply.delays:
+                lane.taken[source.index] = reply.delays
+        else:
+            lane.unsure[source.index] = None
+            if isinstance(reply, ApiError):
+                lane.errors[""] = reply
+        lane.waiting -= 1
+        if lane.waiting:
+            return
+        if lane.taken:
+            # What is due next is not to wait for this transaction.
+            self._wake_later(lane)
+            self._find_all(lane)
+        elif lane.errors:
+            self._rest(lane, lane.errors[""])
+        else:
+            lane.is_busy = False
+
+    def _find_all(self, lane: _Lane) -> None:
+        lane.errors = {}
+        lane.waiting = len(lane.taken)
+        for index, delays in list(lane.taken.items()):
+            source = self._sources.get(index)
+            if source is None:
+                self._read(lane, index, ApiError(ErrorKind.NOT_COORDINATOR))
+            else:
+                self._find(lane, source, [delay.offset for delay in delays])
+
+    def _find(self, lane: _Lane, source: _Source, offsets: list[Offset]) -> None:
+        read = source.read
         known = {offset: record for offset in offsets if (record := read.pop(offset, None)) is not None}
 
         def found(more: dict[Offset, Record] | ApiError) -> None:
             for offset in offsets:
                 read.pop(offset, None)
-            self._read(lane, more if isinstance(more, ApiError) else known | more)
+            self._read(lane, source.index, more if isinstance(more, ApiError) else known | more)
 
         def on_read(records: tuple[Record, ...]) -> None:
             # What is due next is often what was stored next.
@@ -224,39 +316,65 @@ class DelayPublisher:
                 del read[next(iter(read))]
 
         unknown = [offset for offset in offsets if offset not in known]
-        self._reader.find(lane.partition, unknown, found, is_own=True, on_read=on_read)
+        self._reader.find(source.partition, unknown, found, is_own=True, on_read=on_read)
 
-    def _read(self, lane: _Lane, found: dict[Offset, Record] | ApiError) -> None:
+    def _read(self, lane: _Lane, index: int, found: dict[Offset, Record] | ApiError) -> None:
         if isinstance(found, ApiError):
-            self._release(lane, lane.taken, ())
-            self._rest(lane, found)
+            lane.errors[""] = found
+            self._release(lane, index, lane.taken.pop(index), ())
+        else:
+            lane.found[index] = found
+        lane.waiting -= 1
+        if lane.waiting:
             return
-        by_target: dict[TopicPartition, list[tuple[PendingDelay, Record]]] = {}
-        left: list[PendingDelay] = []
-        unknown: dict[str, None] = {}
-        now = self._clock.wall()
+        if lane.taken:
+            lane.errors = {}
+            self._sort(lane)
+        else:
+            self._rest(lane, lane.errors[""])
+
+    def _sort(self, lane: _Lane) -> None:
+        """Find out where the records belong, and publish those that fit into a batch for each partition."""
+        by_target: dict[TopicPartition, list[tuple[_Due, Record]]] = {}
+        left: dict[int, list[PendingDelay]] = {}
+        unknown: dict[int, dict[str, None]] = {}
         self._turn += 1
-        for delay in lane.taken:
-            # A rewrite may have moved the record meanwhile: then it is taken again where it is now.
-            record = _stored(delay, found.get(delay.offset))
-            target = None if record is None else self._target_of(record)
-            if record is None or target is None:
-                left.append(delay)
-                if record is not None:
-                    unknown[delay.topic] = None
-                continue
-            published = Record(0, now, record.key, record.value, record.headers)
-            by_target.setdefault(target, []).append((delay, published))
-        batches: dict[TopicPartition, list[tuple[PendingDelay, Record]]] = {}
+        for index, delays in lane.taken.items():
+            self._sort_source(index, delays, lane.found[index], by_target, left, unknown)
+        batches: dict[TopicPartition, list[_Due]] = {}
         for target, pairs in by_target.items():
-            batches[target] = portion(pairs, self._options_of(target.topic).max_message_bytes)
-            left += [delay for delay, _ in pairs[len(batches[target]) :]]
-        if left:
-            self._release(lane, tuple(left), tuple(unknown))
+            fitting = portion(pairs, self._options_of(target.topic).max_message_bytes)
+            batches[target] = [due for due, _ in fitting]
+            for due, _ in pairs[len(fitting) :]:
+                left.setdefault(due.source, []).append(due.delay)
+        for index, released in left.items():
+            self._release(lane, index, tuple(released), tuple(unknown.get(index, ())))
         if batches:
             self._write(lane, batches)
         else:
             self._begin(lane)
+
+    def _sort_source(
+        self,
+        index: int,
+        delays: tuple[PendingDelay, ...],
+        found: dict[Offset, Record],
+        by_target: dict[TopicPartition, list[tuple[_Due, Record]]],
+        left: dict[int, list[PendingDelay]],
+        unknown: dict[int, dict[str, None]],
+    ) -> None:
+        now = self._clock.wall()
+        for delay in delays:
+            # A rewrite may have moved the record meanwhile: then it is taken again where it is now.
+            record = _stored(delay, found.get(delay.offset))
+            target = None if record is None else self._target_of(record)
+            if record is None or target is None:
+                left.setdefault(index, []).append(delay)
+                if record is not None:
+                    unknown.setdefault(index, {})[delay.topic] = None
+                continue
+            published = Record(0, now, record.key, record.value, record.headers)
+            by_target.setdefault(target, []).append((_Due(index, delay, published), published))
 
     def _target_of(self, record: DelayedRecord) -> TopicPartition | None:
         """Where the record belongs among the partitions that there are now."""
@@ -269,29 +387,35 @@ class DelayPublisher:
             return None
         return TopicPartition(TopicName(record.topic), PartitionIndex(index))
 
-    def _write(self, lane: _Lane, batches: dict[TopicPartition, list[tuple[PendingDelay, Record]]]) -> None:
-        lane.taken = tuple(delay for pairs in batches.values() for delay, _ in pairs)
-        lane.waiting = len(batches) + 1
-        for target, pairs in batches.items():
-            records = [record for _, record in pairs]
+    def _write(self, lane: _Lane, batches: dict[TopicPartition, list[_Due]]) -> None:
+        taken: dict[int, list[PendingDelay]] = {}
+        for batch in batches.values():
+            for due in batch:
+                taken.setdefault(due.source, []).append(due.delay)
+        lane.taken = {index: tuple(delays) for index, delays in taken.items()}
+        lane.found = {}
+        lane.retries = 0
+        lane.waiting = len(batches) + len(taken)
+        for target, batch in batches.items():
+            records = [due.record for due in batch]
             bytes_max = self._options_of(target.topic).max_message_bytes
             lane.transaction.append(target, records, bytes_max, partial(self._written, lane, target.topic))
-        ids = tuple(delay.id for delay in lane.taken)
-        command = EndDelays(
-            on_reply=partial(self._ended, lane),
-            partition=lane.index,
-            ids=ids,
-            producer=lane.transaction.producer,
-        )
-        lane.retries = 0
-        self._end_delays(lane, command)
+        producer = lane.transaction.producer
+        for index, delays in list(lane.taken.items()):
+            command = EndDelays(
+                on_reply=partial(self._ended, lane),
+                partition=index,
+                ids=tuple(delay.id for delay in delays),
+                producer=producer,
+            )
+            self._end_delays(lane, command)
 
     def _end_delays(self, lane: _Lane, command: EndDelays) -> None:
         self._commands.submit(
             TransactionalCommand(
                 command.producer,
                 lane.transaction.transactional_id,
-                partial(self._delays.partition_at, lane.index),
+                partial(self._delays.partition_at, command.partition),
                 partial(self._delays.submit, command),
                 partial(self._refused, lane, command),
                 COMMAND_BYTES + ID_BYTES * len(command.ids),
@@ -328,15 +452,17 @@ class DelayPublisher:
             self._rest(lane, error)
             return
         now = self._clock.wall()
-        for delay in lane.taken:
-            self._lateness.observe(max(0, now - delay.deliver_at) * MILLISECOND)
-            self._metrics.published.of(delay.topic).count += 1
+        for delays in lane.taken.values():
+            for delay in delays:
+                self._lateness.observe(max(0, now - delay.deliver_at) * MILLISECOND)
+                self._metrics.published.of(delay.topic).count += 1
         lane.is_busy = False
         self._wake_later(lane)
 
     def _aborted(self, lane: _Lane) -> None:
         blocked = tuple(topic for topic in lane.errors if topic)
-        self._release(lane, lane.taken, blocked)
+        for index, delays in lane.taken.items():
+            self._release(lane, index, delays, blocked)
         reason = next(iter(lane.errors.values()))
         if blocked:
             events.warning("delay.publish_failed", topics=",".join(blocked), reason=str(reason))
@@ -344,29 +470,37 @@ class DelayPublisher:
         else:
             self._rest(lane, reason)
 
-    def _release(self, lane: _Lane, delays: tuple[PendingDelay, ...], blocked: tuple[str, ...]) -> None:
+    def _release(
+        self, lane: _Lane, index: int, delays: tuple[PendingDelay, ...], blocked: tuple[str, ...]
+    ) -> None:
         def released(reply: DelayReply) -> None:
-            lane.is_unsure |= isinstance(reply, ApiError)
+            if isinstance(reply, ApiError):
+                lane.unsure[index] = None
 
         self._delays.submit(
             ReleaseDelays(
                 on_reply=released,
-                partition=lane.index,
+                partition=index,
                 ids=tuple(delay.id for delay in delays),
                 blocked=blocked,
             )
         )
 
     def _rest(self, lane: _Lane, reason: object) -> None:
-        """The coordinator reports once a second what is left."""
-        if lane.partition.stopped is None:
-            events.warning("delay.publisher_waits", partition=str(lane.partition.name), reason=str(reason))
+        """The coordinators report once a second what is left."""
+        if self._sources:
+            id_ = lane.transaction.transactional_id
+            events.warning("delay.publisher_waits", transactional_id=id_, reason=str(reason))
 
         def go_on() -> None:
             lane.is_busy = False
-            if lane.is_unsure:
+            self._check_owner()
+            if lane.unsure or not lane.transaction.is_begun:
                 self._begin(lane)
 
+        self._after_rest(go_on)
+
+    def _after_rest(self, go_on: Callback) -> None:
         self._timers.at(Instant(self._clock.now() + REST_MS * MILLISECOND), go_on)
 
 

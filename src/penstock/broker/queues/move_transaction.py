@@ -81,6 +81,11 @@ class MoveTransaction:
         identity = self._known
         return TransactionProducer(identity.producer_id, identity.epoch)
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether the id is this move's: whoever had it before is fenced."""
+        return self._identity is not None
+
     def begin(self, done: OnStep) -> None:
         self._retries = 0
         if self._identity is None:

@@ -9,6 +9,7 @@ from penstock.broker.delays.publisher import DelayPublisher
 from penstock.core.delays import DelayCommand, DueDelays, ReleaseDelays, TakeDueDelays
 from penstock.core.model import ApiError, ErrorKind
 from tests.unit.broker.delays.delay_stage import DelayStage
+from tests.unit.broker.queues.queue_stage import TOPIC
 
 
 def test_a_record_is_published_when_it_is_due_and_not_before() -> None:
@@ -22,6 +23,23 @@ def test_a_record_is_published_when_it_is_due_and_not_before() -> None:
     stage.pass_ms(1_000)
     assert stage.values() == ["later"]
     assert stage.pending() == 0
+
+
+def test_what_is_due_at_once_is_published_in_one_transaction_whatever_partitions_it_waited_in() -> None:
+    stage = DelayStage()
+    stage.create()
+    for at in range(4):
+        stage.delay(f"first {at}", 100, id=at)
+    stage.until(lambda: len(stage.values()) == 4)
+    end = stage.led(TOPIC).log.end
+
+    deliver_at = stage.wall() + 5_000
+    for at in range(8):
+        stage.delay(f"then {at}", 0, id=at, deliver_at=deliver_at)
+    stage.until(lambda: len(stage.values()) == 12)
+
+    # Eight records and one marker.
+    assert stage.led(TOPIC).log.end == end + 9
 
 
 def test_key_headers_and_partition_are_kept() -> None:
