@@ -12,6 +12,7 @@ from typing import Any
 from penstock.client.connection import connect
 from penstock.client.coordinator import COORDINATOR_CHANGES, PAUSE_SECONDS, Deadline, error_name
 from penstock.client.endpoint import ClientError, Endpoint
+from penstock.client.received import received
 from penstock.core.protocol import ErrorCode, Message
 from penstock.core.protocol.messages.queue_alter import QueueAlterRequest
 from penstock.core.protocol.messages.queue_describe import QueueDescribeRequest
@@ -125,11 +126,11 @@ class GroupQueues:
                 row.timestamp,
                 row.key,
                 row.value,
-                _headers(row),
+                row.headers,
                 row.attempt,
                 row.receipt,
             )
-            for row in answer.records
+            for row in received(answer).records
         ]
 
     def acknowledge(self, receipts: Sequence[str]) -> None:

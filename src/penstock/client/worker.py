@@ -29,8 +29,8 @@ from typing import Any
 
 from penstock.client.backoff import Backoff
 from penstock.client.cluster import ClusterClient, ClusterError, QueueClient
+from penstock.client.received import ReceivedRecord
 from penstock.client.task_queue import TaskQueue, UnknownTask
-from penstock.core.protocol.messages.queue_receive import QueueReceiveResponseRecord
 
 _log = logging.getLogger("penstock.worker")
 DRAIN_SECONDS = 30.0
@@ -57,7 +57,7 @@ class RetryLater(Exception):
 class RunningTask:
     """The record that a task runs for."""
 
-    def __init__(self, record: QueueReceiveResponseRecord) -> None:
+    def __init__(self, record: ReceivedRecord) -> None:
         self.id = f"{record.topic}/{record.partition}/{record.offset}"
         self.attempt = record.attempt
         self.receipt = record.receipt
@@ -210,7 +210,7 @@ class _WorkerRun:
         for wait in waits:
             wait.cancel()
 
-    def _begin(self, records: Iterable[QueueReceiveResponseRecord]) -> None:
+    def _begin(self, records: Iterable[ReceivedRecord]) -> None:
         for record in records:
             running = RunningTask(record)
             task = self._loop.create_task(self._handle(running, record))
@@ -223,7 +223,7 @@ class _WorkerRun:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a task could not be settled", exc_info=error)
 
-    async def _handle(self, running: RunningTask, record: QueueReceiveResponseRecord) -> None:
+    async def _handle(self, running: RunningTask, record: ReceivedRecord) -> None:
         group = self._queue.group
         try:
             await self._call(running, record)
@@ -240,7 +240,7 @@ class _WorkerRun:
         else:
             self._ack(running)
 
-    async def _call(self, running: RunningTask, record: QueueReceiveResponseRecord) -> None:
+    async def _call(self, running: RunningTask, record: ReceivedRecord) -> None:
         task, args, kwargs = self._queue.call_of(record.value)
         context = contextvars.copy_context()
         context.run(_current.set, running)

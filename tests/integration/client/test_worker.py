@@ -16,7 +16,7 @@ import pytest
 
 from penstock.client import Reject, RetryLater, TaskQueue, Worker, current_task
 from penstock.client.cluster import ClusterClient, ClusterError, OutgoingRecord, QueueClient
-from penstock.core.protocol.messages.queue_receive import QueueReceiveResponseRecord
+from penstock.client.received import ReceivedRecord
 from penstock.testing import Broker
 from penstock.testing import broker as running_broker
 
@@ -47,10 +47,10 @@ def working(worker: Worker) -> Iterator[threading.Thread]:
         assert not thread.is_alive()
 
 
-def receive(queue: TaskQueue, topic: str, *, wait_ms: int) -> list[QueueReceiveResponseRecord]:
+def receive(queue: TaskQueue, topic: str, *, wait_ms: int) -> list[ReceivedRecord]:
     """What another consumer of the group gets."""
 
-    async def scene() -> list[QueueReceiveResponseRecord]:
+    async def scene() -> list[ReceivedRecord]:
         async with ClusterClient(queue.addresses) as cluster:
             received = await QueueClient(cluster).receive(queue.group, "other", [topic], wait_ms=wait_ms)
             return list(received.records)
@@ -137,7 +137,7 @@ def test_what_no_try_can_help_is_a_dead_letter(
         (letter,) = receive(queue, f"{queue.topic}.dlq", wait_ms=SECONDS * 1_000)
 
     assert letter.value == value
-    error = {one.key: one.value for one in letter.headers}["penstock-error"]
+    error = dict(letter.headers)["penstock-error"]
     assert error is not None
     assert error.startswith(reason)
 

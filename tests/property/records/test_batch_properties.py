@@ -1,5 +1,6 @@
 """What holds for every batch: round trips, damage found, cuts found."""
 
+from collections.abc import Callable
 from itertools import accumulate
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.core.model import LeaderEpoch, Offset, Timestamp
 from penstock.core.records import (
+    HEADER_BYTES,
     BatchIncomplete,
     CompressionType,
     ControlRecord,
@@ -17,8 +19,10 @@ from penstock.core.records import (
     Record,
     check_batch,
     check_batches,
+    index_records,
     read_control,
     read_records,
+    records_in,
     rewrite_batch,
     stamp,
     stamp_log_append_time,
@@ -172,3 +176,44 @@ def test_integers_survive_the_round_trip(value: int) -> None:
     else:
         with pytest.raises(ValueError, match="past 32 bits"):
             read_varint(bytes(out), 0)
+
+
+@given(record_lists, codecs, offsets, st.data())
+def test_what_is_cut_out_of_a_batch_is_what_is_read_of_it(
+    written: list[Record], codec: CompressionType, base_offset: int, data: st.DataObject
+) -> None:
+    batch = bytes(write_batch(written, codec=codec, base_offset=base_offset))
+    if data.draw(st.booleans()):
+        kept = [each for each in read_records(batch) if data.draw(st.booleans())]
+        batch = bytes(rewrite_batch(check_batch(batch), kept))
+    whole = list(read_records(batch))
+    start, end = sorted(base_offset + data.draw(st.integers(-1, len(written) + 1)) for _ in range(2))
+
+    indexed = index_records(batch)
+    piece = indexed.slice(start, end)
+
+    assert list(indexed.offsets) == [each.offset for each in whole]
+    assert indexed.records() == whole
+    assert ([] if piece is None else records_in(piece)) == [
+        each for each in whole if start <= each.offset < end
+    ]
+
+
+@given(record_lists, st.data())
+def test_records_that_cannot_be_read_cannot_be_cut_out_either(
+    written: list[Record], data: st.DataObject
+) -> None:
+    batch = write_batch(written)
+    for _ in range(data.draw(st.integers(1, 3))):
+        batch[data.draw(st.integers(HEADER_BYTES, len(batch) - 1))] = data.draw(st.integers(0, 255))
+
+    assert read_or_error(lambda: index_records(batch).records()) == read_or_error(
+        lambda: list(read_records(batch))
+    )
+
+
+def read_or_error(read: Callable[[], list[Record]]) -> list[Record] | str:
+    try:
+        return read()
+    except InvalidRecord as error:
+        return str(error)

@@ -323,11 +323,10 @@ class ReceiveRecords(Struct, frozen=True):
 
 
 class ReceiveRecordsReply(Struct, frozen=True):
-    """Rows of offset, timestamp, key, value, headers, attempt and receipt; or the error."""
+    """Rows of attempt, base offset, base timestamp, append time, records as in their batch; or the error."""
 
-    records: tuple[
-        tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int, str], ...
-    ] = ()
+    slices: tuple[tuple[int, int, int, int, bytes], ...] = ()
+    token: int = 0
     lease_ms: int = 0
     is_paused: bool = False
     error: RpcError | None = None

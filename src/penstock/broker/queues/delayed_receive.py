@@ -184,7 +184,7 @@ class DelayedReceive:
         self._asked = None
         self._news.pop(queue, None)
         if self._done is None:
-            if isinstance(reply, ReceivedRecords) and reply.records:
+            if isinstance(reply, ReceivedRecords) and reply.slices:
                 self._give_back(queue, reply)
             return
         if isinstance(reply, ApiError):
@@ -193,7 +193,7 @@ class DelayedReceive:
                 self._finish(queue, reply)
                 return
             self._retry_later()
-        elif reply.records:
+        elif reply.slices:
             self._finish(queue, reply)
             return
         elif self._empty is None or reply.is_paused:

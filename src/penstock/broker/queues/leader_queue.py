@@ -16,17 +16,17 @@ A record that the log does not have any more when it was leased (compaction, ret
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Protocol, TypeAlias
 
 from penstock.broker.list_offsets import UNSURE
 from penstock.broker.partitions import LeaderPartition
+from penstock.broker.queues.leased_records import LeasedRecords
 from penstock.broker.queues.peers import (
     NO_LEADER_HERE,
     OnReceived,
-    ReceivedRecord,
     ReceivedRecords,
     ReceiveRequest,
 )
@@ -40,25 +40,27 @@ from penstock.core.queues import (
     AcquireRecords,
     Demand,
     LeaseClaim,
-    LeasedRecord,
+    LeasedRun,
     OfferRecords,
     OpenQueue,
     QueueCommand,
     QueueId,
     QueueOffer,
     QueueOpened,
+    QueueRecord,
     QueueReply,
     QueueSettings,
-    Receipt,
     RecordsAccepted,
     RecordsAcquired,
     ReleaseRecords,
     ReturnRecords,
+    Run,
+    may_matter,
+    merged,
     offer_of,
-    runs_of,
-    write_receipt,
+    runs_in,
 )
-from penstock.core.records import Record
+from penstock.core.records import RecordSlice, records_in
 from penstock.core.values import dataclass
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
@@ -88,7 +90,7 @@ TOO_MANY = ApiError(
 # What is wrong with a log itself: reading again may not help.
 DAMAGE = (ErrorKind.DAMAGED_LOG, ErrorKind.STORAGE_FAILED)
 UNREADABLE = "the record could not be read from the log"
-Leases: TypeAlias = tuple[LeasedRecord, ...]
+Leases: TypeAlias = tuple[LeasedRun, ...]
 
 
 class QueueCommands(Protocol):
@@ -367,7 +369,11 @@ class LeaderQueue:
             return
         self._is_offering = True
         start = self._demand.next_offset
-        self._reader.read(self.partition, start, partial(self._read, start))
+        cached = None if self.partition.log.is_unsure else self._cache.find(self._cached_log, start)
+        if cached is None:
+            self._reader.read(self.partition, start, partial(self._read, start))
+        else:
+            self._read(start, CommittedRecords((cached,), start, Offset(cached.end)))
 
     def _read(self, start: Offset, found: CommittedRecords | ApiError) -> None:
         if start != self._demand.next_offset:
@@ -377,7 +383,6 @@ class LeaderQueue:
             if not self._is_offering:
                 self.wake()
             return
-        wanted = self._demand.records
         if isinstance(found, ApiError):
             self._is_offering = False
             if found.kind is ErrorKind.OFFSET_OUT_OF_RANGE:
@@ -388,16 +393,8 @@ class LeaderQueue:
                 )
             self._retry_later()
             return
-        records, end = found.records, found.end
-        if len(records) > wanted:
-            end, records = Offset(records[wanted].offset), records[:wanted]
-        self._record_bytes_max = max(self._record_bytes_max, max(map(_size_of, records), default=1))
-        self._cache.put(self._cached_log, found.records)
-        if self.queue.group_id == REDRIVE_GROUP:
-            # What a dead letter says about its delivery is for the queues it is redriven to.
-            offer = QueueOffer(runs_of([Offset(record.offset) for record in records]), ())
-        else:
-            offer = offer_of(records, is_key_ordered=self._settings.is_key_ordered)
+        self._cache.put(self._cached_log, found.batches)
+        offer, end = self._offer_of(found, self._demand.records)
         self._commands.submit(
             OfferRecords(
                 on_reply=self._offered,
@@ -409,6 +406,33 @@ class LeaderQueue:
                 records=offer.records,
             )
         )
+
+    def _offer_of(self, found: CommittedRecords, wanted: int) -> tuple[QueueOffer, Offset]:
+        """So many of these, and where the rest begins."""
+        plain: list[Run] = []
+        special: list[QueueRecord] = []
+        end = found.end
+        for batch in found.batches:
+            first = batch.place(found.start)
+            offsets = batch.offsets[first : first + wanted]
+            piece = batch.slice(offsets[0], offsets[-1] + 1) if offsets else None
+            if piece is not None:
+                wanted -= len(offsets)
+                self._record_bytes_max = max(self._record_bytes_max, batch.record_bytes_max)
+                offer = self._attributes_of(piece, offsets)
+                plain += offer.plain
+                special += offer.records
+            if first + len(offsets) < len(batch.offsets):
+                end = Offset(batch.offsets[first + len(offsets)])
+                break
+        return QueueOffer(merged(plain), tuple(special)), end
+
+    def _attributes_of(self, piece: RecordSlice, offsets: Sequence[int]) -> QueueOffer:
+        """What matters about records. What a dead letter says is for the queues it is redriven to."""
+        is_key_ordered = self._settings.is_key_ordered
+        if self.queue.group_id == REDRIVE_GROUP or not may_matter(piece, is_key_ordered=is_key_ordered):
+            return QueueOffer(runs_in(offsets), ())
+        return offer_of(records_in(piece), is_key_ordered=is_key_ordered)
 
     def _offered(self, reply: QueueReply) -> None:
         self._is_offering = False
@@ -438,7 +462,7 @@ class LeaderQueue:
     def _asked_again(self, pending: PendingReceive, reply: QueueReply) -> None:
         self._is_asking = False
         self._acquired(pending, reply)
-        if isinstance(reply, RecordsAcquired) and reply.records:
+        if isinstance(reply, RecordsAcquired) and reply.runs:
             self._ask_first()
 
     def _acquire(
@@ -471,13 +495,13 @@ class LeaderQueue:
         if not self._is_offering:
             self._demand = reply.demand
             self._offer()
-        if reply.records:
+        if reply.runs:
             self._tell_watcher()
             self._deliver(pending, reply)
             return
         if pending.seen_wakes == self._wakes and not pending.request.offsets:
             self._may_have_records = False
-        pending.empty = ReceivedRecords((), reply.lease_ms, reply.is_paused)
+        pending.empty = ReceivedRecords(self.queue, lease_ms=reply.lease_ms, is_paused=reply.is_paused)
         is_over = self._clock.now() >= pending.deadline and self._is_in_vain(pending)
         if is_over or self._is_closed:
             pending.finish(pending.empty)
@@ -522,34 +546,31 @@ class LeaderQueue:
 
     def _deliver(self, pending: PendingReceive, acquired: RecordsAcquired) -> None:
         self._used_at = self._clock.now()
-        log_start = self.partition.log.start
-        offsets = [leased.offset for leased in acquired.records]
-        cached = self._cache.find(self._cached_log, (each for each in offsets if each >= log_start))
+        leased = LeasedRecords(acquired.runs, self.partition.log.start)
+        missing = leased.take_cached(partial(self._cache.find, self._cached_log))
 
-        def found(records: dict[Offset, Record] | ApiError) -> None:
-            if isinstance(records, ApiError):
-                self._give_back(acquired.records, acquired.token, records)
-                pending.finish(records)
+        def read(part: CommittedRecords) -> None:
+            for batch in part.batches:
+                leased.take(batch)
+
+        def ended(error: ApiError | None) -> None:
+            if error is not None:
+                self._give_back(acquired.runs, acquired.token, error)
+                pending.finish(error)
                 return
-            records |= cached
-            gone = tuple(leased for leased in acquired.records if leased.offset not in records)
+            gone = leased.gone()
             if gone:
                 self._acknowledge(gone, acquired.token)
-            received = tuple(
-                ReceivedRecord(records[offset], attempt, self._receipt(offset, attempt, acquired.token))
-                for offset, attempt in acquired.records
-                if offset in records
-            )
-            if received or self._is_closed or self._clock.now() >= pending.deadline:
-                pending.finish(ReceivedRecords(received, acquired.lease_ms))
+            slices = leased.slices()
+            if slices or self._is_closed or self._clock.now() >= pending.deadline:
+                pending.finish(ReceivedRecords(self.queue, slices, acquired.token, acquired.lease_ms))
             else:
                 self._acquire(pending, self._acquired)
 
-        self._reader.find(self.partition, [each for each in offsets if each not in cached], found)
-
-    def _receipt(self, offset: Offset, attempt: int, token: int) -> str:
-        _, topic_id, partition = self.queue
-        return write_receipt(Receipt(topic_id, partition, offset, attempt, token))
+        if missing:
+            self._reader.collect(self.partition, missing, read, ended)
+        else:
+            ended(None)
 
     def _give_back(self, leases: Leases, token: int, error: ApiError) -> None:
         claims = _claims(leases, token)
@@ -573,8 +594,8 @@ def _ignore(_: QueueReply) -> None:
 
 
 def _claims(leases: Leases, token: int) -> tuple[LeaseClaim, ...]:
-    return tuple(LeaseClaim(offset, attempt, token) for offset, attempt in leases)
-
-
-def _size_of(record: Record) -> int:
-    return len(record.key or b"") + len(record.value or b"")
+    return tuple(
+        LeaseClaim(Offset(offset), attempt, token)
+        for start, end, attempt in leases
+        for offset in range(start, end)
+    )

@@ -53,8 +53,8 @@ from penstock.core.model import (
     TopicId,
     TopicPartition,
 )
-from penstock.core.queues import QueueCommand, QueueId
-from penstock.core.records import Record
+from penstock.core.queues import QueueCommand, QueueId, Receipt, write_receipt
+from penstock.core.records import Record, RecordSlice, records_in
 from penstock.core.transactions import Command, EndTransaction, InitProducer
 from penstock.core.values import dataclass
 from penstock.runtime import Callback
@@ -92,13 +92,38 @@ class ReceivedRecord:
     receipt: str
 
 
+class LeasedSlice(NamedTuple):
+    """Neighbouring records of the log that were leased: the how-manieth delivery that is for each of them."""
+
+    attempt: int
+    piece: RecordSlice
+
+
 @dataclass(frozen=True, slots=True)
 class ReceivedRecords:
     """What was leased, the most urgent first. Consumers count `lease_ms` from when they asked."""
 
-    records: tuple[ReceivedRecord, ...] = ()
+    queue: QueueId
+    slices: tuple[LeasedSlice, ...] = ()
+    token: int = 0
     lease_ms: int = 0
     is_paused: bool = False
+
+    @property
+    def records(self) -> tuple[ReceivedRecord, ...]:
+        """One by one, decoded."""
+        _, topic_id, partition = self.queue
+        return tuple(
+            [
+                ReceivedRecord(
+                    record,
+                    attempt,
+                    write_receipt(Receipt(topic_id, partition, Offset(record.offset), attempt, self.token)),
+                )
+                for attempt, piece in self.slices
+                for record in records_in(piece)
+            ]
+        )
 
 
 class ReadyQueues(NamedTuple):
@@ -270,7 +295,9 @@ class QueuePeers:
             return
 
         def answered(reply: RpcReply | None) -> None:
-            done(_received(reply) if isinstance(reply, ReceiveRecordsReply) else NO_LEADER_HERE)
+            done(
+                _received(request.queue, reply) if isinstance(reply, ReceiveRecordsReply) else NO_LEADER_HERE
+            )
 
         question = ReceiveRecords(
             *request.queue,
@@ -448,23 +475,12 @@ def _read_error(error: RpcError | None) -> ApiError | None:
 def _receive_reply(reply: ReceivedRecords | ApiError) -> ReceiveRecordsReply:
     if isinstance(reply, ApiError):
         return ReceiveRecordsReply(error=RpcError(reply.kind, reply.detail))
-    rows = tuple(
-        (
-            each.record.offset,
-            each.record.timestamp,
-            each.record.key,
-            each.record.value,
-            tuple(each.record.headers),
-            each.attempt,
-            each.receipt,
-        )
-        for each in reply.records
-    )
-    return ReceiveRecordsReply(rows, reply.lease_ms, reply.is_paused)
+    rows = tuple((attempt, *piece) for attempt, piece in reply.slices)
+    return ReceiveRecordsReply(rows, reply.token, reply.lease_ms, reply.is_paused)
 
 
-def _received(reply: ReceiveRecordsReply) -> ReceivedRecords | ApiError:
+def _received(queue: QueueId, reply: ReceiveRecordsReply) -> ReceivedRecords | ApiError:
     if reply.error is not None:
         return ApiError(reply.error.kind, reply.error.detail)
-    records = tuple(ReceivedRecord(Record(*row[:5]), row[5], row[6]) for row in reply.records)
-    return ReceivedRecords(records, reply.lease_ms, reply.is_paused)
+    slices = tuple(LeasedSlice(row[0], RecordSlice(*row[1:])) for row in reply.slices)
+    return ReceivedRecords(queue, slices, reply.token, reply.lease_ms, reply.is_paused)

@@ -1,61 +1,75 @@
-"""Records that were decoded to be offered, kept until they are delivered.
+"""Batches that were read to be offered, kept until their records are delivered.
 
 A queue reads a record twice: to offer it, and to deliver it. Mostly there is little time between, so what was
-decoded last is kept, all queues of the node together: the groups of a topic share it.
+read last is kept, all queues of the node together: the groups of a topic share it.
 """
 
+from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Iterable
 from typing import TypeAlias
 
 from penstock.core.model import LeaderEpoch, Offset, PartitionIndex, TopicId
-from penstock.core.records import Record
+from penstock.core.records import IndexedRecords
 
 BYTES_MAX = 16 << 20
-# What a record takes besides its key, value and headers.
-RECORD_BYTES = 300
+# What a record, and a batch, take besides their bytes.
+RECORD_BYTES = 12
+BATCH_BYTES = 1_000
 # Under a leader epoch an offset has one record: those that other leaders had there are not it.
 CachedLog: TypeAlias = tuple[TopicId, PartitionIndex, LeaderEpoch]
 
 
+class _Batches:
+    """Those of one log."""
+
+    __slots__ = ("by_base", "order")
+
+    def __init__(self) -> None:
+        self.by_base: dict[int, IndexedRecords] = {}
+        self.order: list[int] = []
+
+
 class RecordCache:
-    """The records that were put last."""
+    """The batches that were put last."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self.size_bytes = 0
-        self._logs: dict[CachedLog, dict[Offset, Record]] = {}
-        # What was put at once is forgotten at once, the oldest first.
-        self._puts: deque[tuple[CachedLog, list[Offset], int]] = deque()
+        self._logs: dict[CachedLog, _Batches] = {}
+        # The oldest first.
+        self._puts: deque[tuple[CachedLog, IndexedRecords]] = deque()
 
-    def put(self, log: CachedLog, records: Iterable[Record]) -> None:
+    def put(self, log: CachedLog, batches: Iterable[IndexedRecords]) -> None:
         """Keep these, and forget the oldest for them."""
-        kept = self._logs.get(log, {})
-        new = {Offset(record.offset): record for record in records if record.offset not in kept}
-        if not new:
-            return
-        self._logs.setdefault(log, {}).update(new)
-        size_bytes = sum(map(_size_of, new.values()))
-        self.size_bytes += size_bytes
-        self._puts.append((log, list(new), size_bytes))
+        for batch in batches:
+            kept = self._logs.setdefault(log, _Batches())
+            if batch.base_offset not in kept.by_base:
+                kept.by_base[batch.base_offset] = batch
+                insort(kept.order, batch.base_offset)
+                self._puts.append((log, batch))
+                self.size_bytes += _size_of(batch)
         while self.size_bytes > self._bytes_max:
             self._forget()
 
     def _forget(self) -> None:
-        log, offsets, size_bytes = self._puts.popleft()
-        self.size_bytes -= size_bytes
+        log, batch = self._puts.popleft()
+        self.size_bytes -= _size_of(batch)
         kept = self._logs[log]
-        for offset in offsets:
-            del kept[offset]
-        if not kept:
+        del kept.by_base[batch.base_offset]
+        del kept.order[bisect_right(kept.order, batch.base_offset) - 1]
+        if not kept.order:
             del self._logs[log]
 
-    def find(self, log: CachedLog, offsets: Iterable[Offset]) -> dict[Offset, Record]:
-        """Those of these that are kept."""
-        kept = self._logs.get(log, {})
-        return {offset: kept[offset] for offset in offsets if offset in kept}
+    def find(self, log: CachedLog, offset: Offset) -> IndexedRecords | None:
+        """The batch with this offset, if it is kept."""
+        kept = self._logs.get(log)
+        place = 0 if kept is None else bisect_right(kept.order, offset)
+        if kept is None or not place:
+            return None
+        batch = kept.by_base[kept.order[place - 1]]
+        return batch if offset < batch.end else None
 
 
-def _size_of(record: Record) -> int:
-    headers = sum(len(name) + len(value or b"") for name, value in record.headers) if record.headers else 0
-    return RECORD_BYTES + len(record.key or b"") + len(record.value or b"") + headers
+def _size_of(batch: IndexedRecords) -> int:
+    return BATCH_BYTES + len(batch.payload) + RECORD_BYTES * len(batch.offsets)

@@ -1,10 +1,11 @@
-"""Committed records of a partition's log, decoded.
+"""Committed records of a partition's log, as they stand in their batches.
 
 Only what is below the last stable offset and was not aborted; of a coordinator's own log, what is committed,
 whatever transactions do. What cannot be served as it is gets verified
-in a thread first, as for consumers of the log; batches that take long to decode go to a worker.
+in a thread first, as for consumers of the log; batches that take long to look through go to a worker.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -12,27 +13,44 @@ from typing import NamedTuple, TypeAlias
 from penstock.broker.list_offsets import UNSURE
 from penstock.broker.partitions import LeaderPartition, SegmentVerifier, VerificationResult
 from penstock.core.model import ApiError, CorruptionError, ErrorKind, Offset, PenstockError
-from penstock.core.records import BatchHeader, CompressionType, Record, check_batches, read_records
+from penstock.core.queues import runs_of
+from penstock.core.records import (
+    BatchHeader,
+    CompressionType,
+    IndexedRecords,
+    Record,
+    check_batches,
+    index_records,
+    read_header,
+    records_in,
+)
 from penstock.core.replica import AbortedTransaction
 from penstock.observability import log as events
 from penstock.runtime import Callback, ExecutorKind, Runtime
 from penstock.storage.log import FileRange, OffsetOutOfRange
 
-# One read: about what can be decoded on the loop.
+# One read, unless a batch is larger.
 STEP_BYTES = 64 << 10
+# About what can be looked through on the loop.
+RECORDS_PER_TURN = 4_000
 # How many offsets for one that is wanted are too many to decode.
 SPARSE = 8
 
 
-def _ignore(_: object) -> None:
-    """Nobody wants more than was asked for."""
-
-
 class CommittedRecords(NamedTuple):
-    """The records of a range of the log; offsets up to `end` that are not among them are none to deliver."""
+    """Batches of a range of the log; offsets up to `end` that they do not have are none to deliver.
 
-    records: tuple[Record, ...]
+    The first one may begin before `start`.
+    """
+
+    batches: tuple[IndexedRecords, ...]
+    start: Offset
     end: Offset
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """All of them, decoded."""
+        return tuple([record for batch in self.batches for record in batch.records(self.start)])
 
 
 OnRecords: TypeAlias = Callable[[CommittedRecords | ApiError], None]
@@ -71,7 +89,7 @@ class RecordReader:
         try:
             ranges = log.read(start, bytes_max, end=stable).ranges if start < stable else ()
             if not ranges:
-                done(CommittedRecords((), start))
+                done(CommittedRecords((), start, start))
                 return
             piece = ranges[0]
             aborted = () if is_own else tuple(log.aborted_in(start, piece, stable))
@@ -91,34 +109,61 @@ class RecordReader:
         done: OnFound,
         *,
         is_own: bool = False,
-        on_read: Callable[[tuple[Record, ...]], None] = _ignore,
+        on_read: Callable[[tuple[Record, ...]], None] | None = None,
     ) -> None:
         """The records at these offsets, those that the log (still) has.
 
-        `on_read` gets all that was decoded on the way.
+        `on_read` gets all that was read on the way.
         """
-        self._find(partition, sorted(offsets), {}, done, is_own, on_read)
+        found: dict[Offset, Record] = {}
+        wanted = sorted(offsets)
 
-    def _find(
+        def read(part: CommittedRecords) -> None:
+            if on_read is not None:
+                on_read(part.records)
+            for batch in part.batches:
+                here = wanted[bisect_left(wanted, batch.base_offset) : bisect_left(wanted, batch.end)]
+                for start, end in runs_of(here):
+                    piece = batch.slice(start, end)
+                    if piece is not None:
+                        found.update((Offset(each.offset), each) for each in records_in(piece))
+
+        def ended(error: ApiError | None) -> None:
+            done(found if error is None else error)
+
+        self.collect(partition, offsets, read, ended, is_own=is_own)
+
+    def collect(
+        self,
+        partition: LeaderPartition,
+        offsets: Sequence[Offset],
+        on_read: Callable[[CommittedRecords], None],
+        done: Callable[[ApiError | None], None],
+        *,
+        is_own: bool = False,
+    ) -> None:
+        """Read what the log (still) has at these offsets, and what stands beside it, part by part."""
+        self._collect(partition, sorted(offsets), on_read, done, is_own)
+
+    def _collect(
         self,
         partition: LeaderPartition,
         left: list[Offset],
-        found: dict[Offset, Record],
-        done: OnFound,
+        on_read: Callable[[CommittedRecords], None],
+        done: Callable[[ApiError | None], None],
         is_own: bool,
-        on_read: Callable[[tuple[Record, ...]], None],
     ) -> None:
         log_start = partition.log.start
         left = [offset for offset in left if offset >= log_start]
         if not left:
-            done(found)
+            done(None)
             return
 
         def read(part: CommittedRecords | ApiError) -> None:
             if isinstance(part, ApiError):
                 if part.kind is ErrorKind.OFFSET_OUT_OF_RANGE and partition.log.start > left[0]:
                     # Deleted meanwhile.
-                    self._timers.soon(partial(self._find, partition, left, found, done, is_own, on_read))
+                    self._timers.soon(partial(self._collect, partition, left, on_read, done, is_own))
                 else:
                     done(part)
                 return
@@ -127,15 +172,13 @@ class RecordReader:
                     ApiError(ErrorKind.OFFSET_NOT_AVAILABLE, f"{partition.name}: {left[0]} is not committed")
                 )
                 return
-            on_read(part.records)
-            wanted = dict.fromkeys(left)
-            found.update({Offset(each.offset): each for each in part.records if each.offset in wanted})
+            on_read(part)
             rest = [offset for offset in left if offset >= part.end]
             if rest:
                 # Not in this turn of the loop: the records may be far apart.
-                self._timers.soon(partial(self._find, partition, rest, found, done, is_own, on_read))
+                self._timers.soon(partial(self._collect, partition, rest, on_read, done, is_own))
             else:
-                done(found)
+                done(None)
 
         # Records that are far apart are read batch by batch.
         is_dense = left[-1] - left[0] < SPARSE * len(left)
@@ -177,14 +220,15 @@ class RecordReader:
         try:
             content = piece.to_bytes()
             headers = check_batches(content, compacted=True)
-            is_large = len(content) > STEP_BYTES or any(
+            is_large = sum(header.record_count for header in headers) > RECORDS_PER_TURN or any(
                 header.codec is not CompressionType.NONE for header in headers
             )
-            if not is_large:
-                done(committed_records(content, start, aborted))
-                return
+            found = None if is_large else committed_records(content, start, aborted)
         except PenstockError as error:
             done(self._error(partition, start, error))
+            return
+        if found is not None:
+            done(found)
             return
 
         def failed(error: Exception) -> None:
@@ -205,16 +249,17 @@ class RecordReader:
 def committed_records(
     content: bytes, start: Offset, aborted: tuple[AbortedTransaction, ...]
 ) -> CommittedRecords:
-    """Decode batches that stand back to back."""
+    """Look through batches that stand back to back, and were checked."""
     view, at = memoryview(content), 0
-    records: list[Record] = []
+    batches: list[IndexedRecords] = []
     end = start
-    for header in check_batches(view, compacted=True):
+    while at < len(view):
+        header = read_header(view, at)
         batch, at = view[at : at + header.size_bytes], at + header.size_bytes
         end = Offset(header.next_offset)
         if not header.is_control and not _is_aborted(header, aborted):
-            records += [record for record in read_records(batch) if record.offset >= start]
-    return CommittedRecords(tuple(records), end)
+            batches.append(index_records(batch))
+    return CommittedRecords(tuple(batches), start, end)
 
 
 def _is_aborted(header: BatchHeader, aborted: tuple[AbortedTransaction, ...]) -> bool:

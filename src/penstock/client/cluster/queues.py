@@ -25,6 +25,7 @@ from penstock.client.cluster.client import (
     ClusterTopic,
 )
 from penstock.client.cluster.errors import ClusterError, expect
+from penstock.client.received import Received, received
 from penstock.core.protocol import ErrorCode, Message
 from penstock.core.protocol.messages.cancel_delays import CancelDelaysRequest
 from penstock.core.protocol.messages.delay_records import (
@@ -105,7 +106,7 @@ class QueueClient:
         bytes_max: int = 1 << 20,
         wait_ms: int = 0,
         lease_ms: int = -1,
-    ) -> QueueReceiveResponse:
+    ) -> Received:
         """Lease records of topics, or of some of their partitions; wait for the first one."""
         places = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, ())
         request = QueueReceiveRequest(
@@ -122,7 +123,7 @@ class QueueClient:
         )
         answer = await self._ask(request, wait_ms)
         assert isinstance(answer, QueueReceiveResponse)
-        return answer
+        return received(answer)
 
     async def settle(  # noqa: PLR0913 - one per field of the request
         self,

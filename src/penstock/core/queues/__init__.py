@@ -35,6 +35,7 @@ from penstock.core.queues.commands import (
     FinishMoves,
     ForgetQueue,
     LeasedRecord,
+    LeasedRun,
     LeasesFound,
     OfferRecords,
     OnReply,
@@ -103,7 +104,9 @@ from penstock.core.queues.facts import (
     Run,
     StoredRecord,
     TransactionProducer,
+    merged,
     offsets_in,
+    runs_in,
     runs_of,
 )
 from penstock.core.queues.queue import Queue
@@ -121,6 +124,7 @@ from penstock.core.queues.record_headers import (
     ORIGIN_TOPIC,
     QueueOffer,
     dead_letter_headers,
+    may_matter,
     offer_of,
 )
 
@@ -148,10 +152,12 @@ __all__ = [
     "Run",
     "QueueOffer",
     "offer_of",
+    "may_matter",
     "dead_letter_headers",
     "AcquireRecords",
     "RecordsAcquired",
     "LeasedRecord",
+    "LeasedRun",
     "LeasesFound",
     "LeaseClaim",
     "ClaimCommand",
@@ -216,5 +222,7 @@ __all__ = [
     "RELEASED",
     "backoff_ms",
     "offsets_in",
+    "runs_in",
     "runs_of",
+    "merged",
 ]

@@ -54,15 +54,34 @@ class LeasedRecord(NamedTuple):
     attempt: int
 
 
+class LeasedRun(NamedTuple):
+    """Consecutive offsets to deliver, for each of which that is the same delivery."""
+
+    start: Offset
+    end: Offset
+    attempt: int
+
+
 @dataclass(frozen=True, slots=True)
 class RecordsAcquired:
     """Leases to deliver, the most urgent first. Consumers count `lease_ms` from when they asked."""
 
     token: int
     lease_ms: int
-    records: tuple[LeasedRecord, ...]
+    runs: tuple[LeasedRun, ...]
     demand: Demand
     is_paused: bool = False
+
+    @property
+    def records(self) -> tuple[LeasedRecord, ...]:
+        """One by one."""
+        return tuple(
+            [
+                LeasedRecord(Offset(offset), attempt)
+                for start, end, attempt in self.runs
+                for offset in range(start, end)
+            ]
+        )
 
 
 @dataclass(frozen=True, slots=True)

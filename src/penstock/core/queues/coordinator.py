@@ -28,7 +28,7 @@ from penstock.core.queues.commands import (
     FindLeases,
     FinishMoves,
     ForgetQueue,
-    LeasedRecord,
+    LeasedRun,
     LeasesFound,
     OfferRecords,
     OnReply,
@@ -451,15 +451,14 @@ class QueueCoordinator:
                 runs = runs_of(sorted([entry.offset for entry in chosen]))
                 lease = Lease(command.token, command.consumer, lease_ms)
                 outcome.facts.append(RecordsLeased(command.queue, lease, runs))
-        leased = tuple([LeasedRecord(entry.offset, entry.attempts + 1) for entry in chosen])
-        wanted = self._wanted(queue, leaving=len(leased))
-        if not leased and command.offsets and max(command.offsets) >= queue.end:
+        wanted = self._wanted(queue, leaving=len(chosen))
+        if not chosen and command.offsets and max(command.offsets) >= queue.end:
             # They may be behind more records than are ready as a rule.
             wanted = self._room(queue)
         demand = Demand(queue.end, wanted)
         outcome.reply(
             command.on_reply,
-            RecordsAcquired(command.token, lease_ms, leased, demand, queue.stored.is_paused),
+            RecordsAcquired(command.token, lease_ms, _leased(chosen), demand, queue.stored.is_paused),
         )
 
     def _problem_with_acquire(self, queue: Queue, command: AcquireRecords) -> ApiError | None:
@@ -768,6 +767,21 @@ def _taken_up_to(
     command: OfferRecords, end: int, plain: list[Run], records: list[QueueRecord]
 ) -> RecordsTaken:
     return RecordsTaken(command.queue, Offset(end), tuple(plain), tuple(records))
+
+
+def _leased(entries: Iterable[QueueEntry]) -> tuple[LeasedRun, ...]:
+    """The entries as runs, in their order."""
+    runs: list[LeasedRun] = []
+    start, end, attempts = Offset(0), -1, -1
+    for entry in entries:
+        if entry.offset != end or entry.attempts != attempts:
+            if end > start:
+                runs.append(LeasedRun(start, Offset(end), attempts + 1))
+            start, attempts = entry.offset, entry.attempts
+        end = entry.offset + 1
+    if end > start:
+        runs.append(LeasedRun(start, Offset(end), attempts + 1))
+    return tuple(runs)
 
 
 def _unblock(queue: Queue, outcome: QueueOutcome) -> None:

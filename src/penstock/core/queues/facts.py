@@ -23,7 +23,7 @@ Durations are stored as such: a new leader counts them in full from when it took
 """
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from penstock.core.model import (
@@ -72,6 +72,27 @@ def runs_of(offsets: Iterable[Offset]) -> tuple[Run, ...]:
     if start >= 0:
         runs.append(Run(Offset(start), Offset(end)))
     return tuple(runs)
+
+
+def runs_in(offsets: Sequence[int]) -> tuple[Run, ...]:
+    """Some offsets as runs, at once where none is missing."""
+    if not offsets:
+        return ()
+    start, end = offsets[0], offsets[-1] + 1
+    if end - start == len(offsets):
+        return (Run(Offset(start), Offset(end)),)
+    return runs_of(map(Offset, offsets))
+
+
+def merged(runs: Iterable[Run]) -> tuple[Run, ...]:
+    """Ascending runs, those that meet as one."""
+    found: list[Run] = []
+    for run in runs:
+        if found and found[-1].end == run.start:
+            found[-1] = Run(found[-1].start, run.end)
+        else:
+            found.append(run)
+    return tuple(found)
 
 
 def offsets_in(runs: Iterable[Run]) -> Iterator[Offset]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from penstock.core.model import Offset, Timestamp, TopicPartition
 from penstock.core.queues.commands import DeadLetter
 from penstock.core.queues.facts import NO_TIME, PRIORITY_MAX, QueueRecord, Run, runs_of
-from penstock.core.records import Record
+from penstock.core.records import Record, RecordSlice
 
 DELIVER_AT = "penstock-deliver-at"
 TTL_MS = "penstock-ttl-ms"
@@ -30,6 +30,8 @@ ATTEMPTS = "penstock-attempts"
 FIRST_FAILURE = "penstock-first-failure"
 LAST_FAILURE = "penstock-last-failure"
 ERROR = "penstock-error"
+# Of all of them, and of nothing else in most records.
+_PREFIX = b"penstock-"
 # Until the year 33,658.
 _DIGITS_MAX = 15
 # Of a queue's facts. Producers write any timestamp.
@@ -41,6 +43,11 @@ class QueueOffer(NamedTuple):
 
     plain: tuple[Run, ...]
     records: tuple[QueueRecord, ...]
+
+
+def may_matter(piece: RecordSlice, *, is_key_ordered: bool) -> bool:
+    """Whether something about these records may matter to a queue. If not, they need not be decoded."""
+    return is_key_ordered or _PREFIX in piece.content
 
 
 def offer_of(records: Iterable[Record], *, is_key_ordered: bool) -> QueueOffer:

@@ -8,6 +8,7 @@ it came. Only where needed are records walked: `read_records` decodes them,
 records into a bounded buffer. `docs/formats/record-batch.md` draws the bytes.
 
 * `batch` is the header: read, check, stamp; `record` the records: read, write, rewrite;
+* `slices` finds and cuts out records without decoding them, and decodes many at a time;
 * `builder` makes batches of many records, for a client that sends them;
 * `compression` packs and unpacks them, `varints` are their integers;
 * `validation` walks every record of a batch; `control` are the markers of transactions;
@@ -41,6 +42,13 @@ from penstock.core.records.batch import (
 from penstock.core.records.control import ControlRecord, ControlType, read_control, write_control_batch
 from penstock.core.records.partitioner import murmur2_partition
 from penstock.core.records.record import Record, read_records, rewrite_batch, write_batch
+from penstock.core.records.slices import (
+    NO_APPEND_TIME,
+    IndexedRecords,
+    RecordSlice,
+    index_records,
+    records_in,
+)
 from penstock.core.records.validation import validate_records
 
 NATIVE = not (varints.__file__ or "").endswith(".py")
@@ -60,6 +68,11 @@ __all__ = [
     "stamp_log_append_time",
     "Record",
     "read_records",
+    "RecordSlice",
+    "NO_APPEND_TIME",
+    "IndexedRecords",
+    "index_records",
+    "records_in",
     "validate_records",
     "write_batch",
     "rewrite_batch",

@@ -54,7 +54,7 @@ def write_record(out: bytearray, record: Record, offset_delta: int, timestamp_de
     """Append one record."""
     body = bytearray(1)  # attributes: no bit of them is in use
     if not _INT64_MIN <= timestamp_delta <= _INT64_MAX:
-        timestamp_delta = _wrapped(timestamp_delta)
+        timestamp_delta = wrapped(timestamp_delta)
     write_varint(body, timestamp_delta)
     write_varint(body, offset_delta)
     _write_nullable(body, record.key)
@@ -67,7 +67,7 @@ def write_record(out: bytearray, record: Record, offset_delta: int, timestamp_de
     out += body
 
 
-def _wrapped(number: int) -> int:
+def wrapped(number: int) -> int:
     """The number in 64 bits. Nobody checks timestamps; Kafka's clients add them up like this as well."""
     return ((number - _INT64_MIN) & ((1 << 64) - 1)) + _INT64_MIN
 
@@ -152,7 +152,7 @@ def _decode(payload: bytes, header: BatchHeader) -> Iterator[Record]:
         last_delta = delta
         timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
         if not _INT64_MIN <= timestamp <= _INT64_MAX:
-            timestamp = _wrapped(timestamp)
+            timestamp = wrapped(timestamp)
         yield Record(base_offset + delta, timestamp, key, value, headers)
     if position != len(payload):
         raise InvalidRecord(header.record_count, f"{len(payload) - position} bytes follow the last record")

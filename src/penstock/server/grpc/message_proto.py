@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from penstock.client.cluster import ClusterError, OutgoingRecord, RecordPosition
-from penstock.core.protocol.messages.queue_receive import QueueReceiveResponseRecord
+from penstock.client.received import ReceivedRecord
 from penstock.core.queues.record_headers import PRIORITY, TTL_MS
 from penstock.core.records import Record
 from penstock.server.grpc.statuses import grpc_status, invalid
@@ -111,7 +111,7 @@ def fill_result(result: Any, outcome: PublishOutcome) -> None:
         result.error.message = outcome.detail
 
 
-def fill_leased(messages: Any, records: Iterable[QueueReceiveResponseRecord]) -> None:
+def fill_leased(messages: Any, records: Iterable[ReceivedRecord]) -> None:
     """Append records of queues to a repeated field of Message."""
     add = messages.add
     for record in records:
@@ -126,8 +126,8 @@ def fill_leased(messages: Any, records: Iterable[QueueReceiveResponseRecord]) ->
             message.value = bytes(record.value)
         message.receipt = record.receipt
         message.attempt = record.attempt
-        for header in record.headers:
-            message.headers.add(key=header.key, value=header.value)
+        for name, value in record.headers:
+            message.headers.add(key=name, value=value)
 
 
 def fill_logged(messages: Any, place: Place, records: Iterable[Record]) -> None:

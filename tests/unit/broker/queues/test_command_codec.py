@@ -33,7 +33,7 @@ from penstock.core.queues import (
     Demand,
     Failure,
     LeaseClaim,
-    LeasedRecord,
+    LeasedRun,
     OfferRecords,
     OpenQueue,
     QueueDescription,
@@ -113,7 +113,7 @@ COMMANDS = [
 STORED = QueueStored(QUEUE, Offset(9), LeaderEpoch(4), QueueSettings(), is_paused=True)
 REPLIES = [
     QueueOk(),
-    RecordsAcquired(1, 2, (LeasedRecord(Offset(3), 4),), Demand(Offset(5), 6), is_paused=True),
+    RecordsAcquired(1, 2, (LeasedRun(Offset(3), Offset(5), 4),), Demand(Offset(5), 6), is_paused=True),
     ClaimResults((None, ErrorKind.INVALID_RECORD_STATE)),
     DeadLettersFound((DeadLetter(Offset(1), 4, Failure(Timestamp(1), Timestamp(2), "why")),)),
     QueueDescription(STORED, Offset(1), 2, 3, 4, 5, 6),

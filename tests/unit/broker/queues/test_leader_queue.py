@@ -15,7 +15,7 @@ from penstock.core.queues import (
     AcquireRecords,
     ClaimResults,
     Demand,
-    LeasedRecord,
+    LeasedRun,
     OfferRecords,
     OpenQueue,
     QueueCommand,
@@ -91,7 +91,7 @@ class QueueLeaderBench(LeaderBench):
 
 
 def acquired(*leased: tuple[int, int]) -> RecordsAcquired:
-    records = tuple(LeasedRecord(Offset(offset), attempt) for offset, attempt in leased)
+    records = tuple(LeasedRun(Offset(offset), Offset(offset + 1), attempt) for offset, attempt in leased)
     return RecordsAcquired(7, 30_000, records, Demand(Offset(2), 0))
 
 
@@ -220,7 +220,8 @@ def test_a_delivery_fails_if_the_log_is_damaged_and_not_if_the_leader_cannot_rea
 ) -> None:
     bench = QueueLeaderBench("a")
     replies = bench.open()
-    monkeypatch.setattr(bench.reader, "find", lambda _partition, _offsets, done: done(error))
+    monkeypatch.setattr(bench.queue._cache, "find", lambda _log, _offset: None)
+    monkeypatch.setattr(bench.reader, "collect", lambda _partition, _offsets, _on_read, done: done(error))
 
     bench.reply(AcquireRecords, acquired((0, 1)))
 
@@ -233,7 +234,7 @@ def test_a_queue_without_consumers_is_closed_after_a_while() -> None:
     bench = QueueLeaderBench()
     replies = bench.open()
     bench.reply(AcquireRecords, acquired())
-    assert replies == [ReceivedRecords((), 30_000)]
+    assert replies == [ReceivedRecords(QUEUE, lease_ms=30_000)]
     bench.timers.pass_ms(IDLE_MS)
     assert bench.closed == []
 

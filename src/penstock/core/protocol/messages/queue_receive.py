@@ -2,15 +2,17 @@
 
 from penstock.core.protocol.codec import Message, message, part
 from penstock.core.protocol.schema import (
+    ZERO_UUID,
     Array,
     Bool,
+    Bytes,
     Int16,
     Int32,
     Int64,
-    NullableBytes,
     NullableString,
     Part,
     String,
+    Uuid,
 )
 
 
@@ -36,33 +38,26 @@ class QueueReceiveRequest(Message):
 
 
 @part
-class QueueReceiveResponseHeader(Part):
-    """A header of a record."""
+class QueueReceiveResponseSlice(Part):
+    """Neighbouring records of a batch, as they stand in it, not compressed.
 
-    key: String
-    value: NullableBytes
+    Their deltas count from the base offset and the base timestamp; an append time that is not -1 is the
+    timestamp of all. `attempt` is 1 for their first delivery.
+    """
 
-
-@part
-class QueueReceiveResponseRecord(Part):
-    """A record that is leased to the consumer; `attempt` is 1 for its first delivery."""
-
-    topic: String
-    partition: Int32
-    offset: Int64
-    timestamp: Int64
-    key: NullableBytes
-    value: NullableBytes
-    headers: Array[QueueReceiveResponseHeader]
     attempt: Int32
-    receipt: String
+    base_offset: Int64
+    base_timestamp: Int64
+    append_time: Int64
+    records: Bytes
 
 
 @message(api_key=10_001, versions=range(1), flexible_from=0)
 class QueueReceiveResponse(Message):
     """Sent when there is a record, or the time is up. Consumers count `lease_ms` from when they asked.
 
-    `is_paused`: at least one of the queues is paused, and none had a record.
+    The records are of one partition, the most urgent first. Topic id, partition, offset, attempt and token
+    make the receipt of a record. `is_paused`: at least one of the queues is paused, and none had a record.
     """
 
     throttle_time_ms: Int32
@@ -70,4 +65,8 @@ class QueueReceiveResponse(Message):
     error_message: NullableString = None
     lease_ms: Int32 = 0
     is_paused: Bool = False
-    records: Array[QueueReceiveResponseRecord] = ()
+    topic: String = ""
+    topic_id: Uuid = ZERO_UUID
+    partition: Int32 = -1
+    token: Int64 = 0
+    slices: Array[QueueReceiveResponseSlice] = ()

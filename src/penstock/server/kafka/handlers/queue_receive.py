@@ -3,15 +3,14 @@
 from functools import partial
 
 from penstock.broker.queues.delayed_receive import GroupReceiveRequest
-from penstock.broker.queues.peers import ReceivedRecord, ReceivedRecords
+from penstock.broker.queues.peers import LeasedSlice, ReceivedRecords
 from penstock.broker.queues.queue_view import WAIT_MS_MAX
 from penstock.core.model import ApiError
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.queue_receive import (
     QueueReceiveRequest,
     QueueReceiveResponse,
-    QueueReceiveResponseHeader,
-    QueueReceiveResponseRecord,
+    QueueReceiveResponseSlice,
 )
 from penstock.core.queues import QueueId
 from penstock.security import AclOperation
@@ -86,21 +85,21 @@ def _answer(call: Request, queue: QueueId, reply: ReceivedRecords | ApiError) ->
             error_code=ErrorCode.NONE,
             lease_ms=reply.lease_ms,
             is_paused=reply.is_paused,
-            records=tuple([_row(topic, queue.partition, each) for each in reply.records]),
+            topic=topic,
+            topic_id=queue.topic_id,
+            partition=queue.partition,
+            token=reply.token,
+            slices=tuple([_row(each) for each in reply.slices]),
         )
     )
 
 
-def _row(topic: str, partition: int, received: ReceivedRecord) -> QueueReceiveResponseRecord:
-    record = received.record
-    return QueueReceiveResponseRecord(
-        topic=topic,
-        partition=partition,
-        offset=record.offset,
-        timestamp=record.timestamp,
-        key=record.key,
-        value=record.value,
-        headers=tuple([QueueReceiveResponseHeader(key=key, value=value) for key, value in record.headers]),
-        attempt=received.attempt,
-        receipt=received.receipt,
+def _row(leased: LeasedSlice) -> QueueReceiveResponseSlice:
+    piece = leased.piece
+    return QueueReceiveResponseSlice(
+        attempt=leased.attempt,
+        base_offset=piece.base_offset,
+        base_timestamp=piece.base_timestamp,
+        append_time=piece.append_time,
+        records=piece.content,
     )

@@ -166,11 +166,13 @@ class ShareFetch:
             self._session.tokens.append(receipt.token)
 
     def _reply_nothing(self) -> None:
-        self._reply(None, ReceivedRecords())
+        self._reply(None, None)
 
-    def _reply(self, served: SharePartition | None, received: ReceivedRecords) -> None:
+    def _reply(self, served: SharePartition | None, received: ReceivedRecords | None) -> None:
         call, hints = self._call, LeaderHints(self._call)
-        records = sorted(received.records, key=lambda each: each.record.offset)
+        found = () if received is None else received.records
+        records = sorted(found, key=lambda each: each.record.offset)
+        lease_ms = 0 if received is None else received.lease_ms
         topics: dict[UUID, list[ShareFetchResponsePartition]] = {}
         told = [*self._codes, *self._refused, *([served] if served is not None and records else [])]
         for partition in dict.fromkeys(told):
@@ -188,7 +190,7 @@ class ShareFetch:
             ShareFetchResponse(
                 throttle_time_ms=call.charge_time(),
                 error_code=ErrorCode.NONE,
-                acquisition_lock_timeout_ms=received.lease_ms or call.backend.queues.lease_ms(self.member[0]),
+                acquisition_lock_timeout_ms=lease_ms or call.backend.queues.lease_ms(self.member[0]),
                 responses=tuple(
                     [
                         ShareFetchResponseTopic(topic_id=topic_id, partitions=tuple(rows))

@@ -17,6 +17,7 @@ from functools import partial
 from operator import not_
 from typing import NamedTuple
 
+from penstock.client.received import received
 from penstock.core.model import MILLISECOND
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.queue_receive import (
@@ -195,7 +196,7 @@ class QueueConsumer(SimulatedClient):
         def observe(response: QueueReceiveResponse) -> None:
             look_at_clocks(self)
             lease_ns = response.lease_ms * MILLISECOND
-            for row in response.records:
+            for row in received(response).records:
                 delivery = QueueDelivery(
                     group.name,
                     request.consumer,

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from penstock.broker.queues.delayed_receive import DelayedReceive
+from penstock.client.received import received
 from penstock.core.metadata import ConfigResource, ConfigResourceType, CreateTopic
 from penstock.core.metadata.commands import AlterConfigs
 from penstock.core.model import SECOND, ApiError, TopicId
@@ -96,7 +97,7 @@ class QueueClient:
     def values(self, *partitions: int, **fields: object) -> list[str]:
         answer = self.receive(*partitions, **fields)
         assert answer.error_code == ErrorCode.NONE, answer
-        return [(each.value or b"").decode() for each in answer.records]
+        return [(each.value or b"").decode() for each in received(answer).records]
 
     def waiting(self, *partitions: int, **fields: object) -> "Client":
         """A connection whose consumer waits."""
@@ -149,12 +150,12 @@ def test_a_consumer_gets_the_records_of_any_partition_and_finishes_them(queues: 
 
     answer = queues.receive()
 
-    assert [(each.topic, each.partition, each.offset, each.attempt) for each in answer.records] == [
+    assert [(each.topic, each.partition, each.offset, each.attempt) for each in received(answer).records] == [
         (TOPIC, 2, 0, 1),
         (TOPIC, 2, 1, 1),
     ]
     assert answer.lease_ms == 30_000
-    assert queues.settle(ACKNOWLEDGE, *[each.receipt for each in answer.records]) == [0, 0]
+    assert queues.settle(ACKNOWLEDGE, *[each.receipt for each in received(answer).records]) == [0, 0]
     assert queues.values() == []
 
 
@@ -173,7 +174,7 @@ def test_a_consumer_that_waits_gets_what_comes(queues: QueueClient, partitions: 
 
     queues.produce(1, "a")
 
-    assert [each.value for each in client.receive(QueueReceiveResponse, 0).records] == [b"a"]
+    assert [each.value for each in received(client.receive(QueueReceiveResponse, 0)).records] == [b"a"]
 
 
 def test_consumers_that_wait_for_all_partitions_get_a_record_each(queues: QueueClient) -> None:
@@ -183,7 +184,7 @@ def test_consumers_that_wait_for_all_partitions_get_a_record_each(queues: QueueC
     queues.produce(0, "a", "b", "c", "d", duration_ns=SECOND // 4)
 
     answers = [client.receive(QueueReceiveResponse, 0) for client in clients]
-    assert sorted(each.value or b"" for answer in answers for each in answer.records) == [
+    assert sorted(each.value or b"" for answer in answers for each in received(answer).records) == [
         b"a",
         b"b",
         b"c",
@@ -194,7 +195,7 @@ def test_consumers_that_wait_for_all_partitions_get_a_record_each(queues: QueueC
 def test_a_wait_ends_without_records(queues: QueueClient) -> None:
     answer = queues.receive(wait_ms=500)
 
-    assert (answer.error_code, answer.records) == (ErrorCode.NONE, ())
+    assert (answer.error_code, answer.slices) == (ErrorCode.NONE, ())
 
 
 def test_a_consumer_that_hung_up_gets_no_lease(queues: QueueClient) -> None:
@@ -204,7 +205,7 @@ def test_a_consumer_that_hung_up_gets_no_lease(queues: QueueClient) -> None:
     queues.stage.run()
 
     assert queues.leases() == 0
-    assert [each.attempt for each in queues.receive().records] == [1]
+    assert [each.attempt for each in received(queues.receive()).records] == [1]
 
 
 def test_a_lease_that_comes_after_its_consumer_has_gone_does_not_count(
@@ -225,25 +226,25 @@ def test_a_lease_that_comes_after_its_consumer_has_gone_does_not_count(
     monkeypatch.undo()
 
     assert queues.leases() == 0
-    assert [each.attempt for each in queues.receive().records] == [1]
+    assert [each.attempt for each in received(queues.receive()).records] == [1]
 
 
 def test_a_released_record_is_delivered_again_after_its_delay(queues: QueueClient) -> None:
     queues.produce(0, "a")
-    (record,) = queues.receive().records
+    (record,) = received(queues.receive()).records
 
     assert queues.settle(RELEASE, record.receipt, delay_ms=60_000, reason="not now") == [0]
 
     assert queues.values() == []
     queues.stage.run(60 * SECOND)
-    (again,) = queues.receive().records
+    (again,) = received(queues.receive()).records
     assert again.attempt == 2
     assert queues.settle(ACKNOWLEDGE, record.receipt, again.receipt) == [ErrorCode.INVALID_RECORD_STATE, 0]
 
 
 def test_a_renewed_lease_lasts_longer(queues: QueueClient) -> None:
     queues.produce(0, "a")
-    (record,) = queues.receive(lease_ms=20_000).records
+    (record,) = received(queues.receive(lease_ms=20_000)).records
 
     assert queues.settle(RENEW, record.receipt, lease_ms=600_000) == [0]
 
@@ -293,7 +294,7 @@ def test_a_consumer_needs_the_group_and_the_topic(queues: QueueClient, name: str
 def test_a_receipt_that_is_none_does_not_keep_the_others_from_being_settled(queues: QueueClient) -> None:
     queues.produce(0, "a")
     queues.produce(1, "b")
-    receipts = [each.receipt for _ in range(2) for each in queues.receive().records]
+    receipts = [each.receipt for _ in range(2) for each in received(queues.receive()).records]
 
     results = queues.settle(ACKNOWLEDGE, receipts[0], "nonsense", receipts[1])
 
@@ -344,7 +345,7 @@ def test_a_wait_does_not_ask_all_the_time(queues: QueueClient, monkeypatch: pyte
 
 def test_queues_are_described_also_when_nobody_consumes(queues: QueueClient) -> None:
     queues.produce(1, "a", "b", "c")
-    (first, _) = queues.receive(1, records_max=2).records
+    (first, _) = received(queues.receive(1, records_max=2)).records
     queues.settle(ACKNOWLEDGE, first.receipt)
     queues.receive(0, group_id="others")
     # Long enough for the leader to close the queues.
@@ -380,17 +381,17 @@ def test_a_paused_queue_delivers_nothing_until_it_is_resumed(queues: QueueClient
 
     assert queues.alter(PAUSE, 0) == [0]
     answer = queues.receive(0)
-    assert (answer.records, answer.is_paused) == ((), True)
+    assert (answer.slices, answer.is_paused) == ((), True)
     assert [each.is_paused for each in queues.describe()] == [True, False]
 
     client = queues.waiting(0)
     assert queues.alter(RESUME, 0) == [0]
-    assert [each.value for each in client.receive(QueueReceiveResponse, 0).records] == [b"a"]
+    assert [each.value for each in received(client.receive(QueueReceiveResponse, 0)).records] == [b"a"]
 
 
 def test_a_queue_begins_again_where_it_is_told(queues: QueueClient) -> None:
     queues.produce(0, "a", "b", "c")
-    queues.settle(ACKNOWLEDGE, *[each.receipt for each in queues.receive(0).records])
+    queues.settle(ACKNOWLEDGE, *[each.receipt for each in received(queues.receive(0)).records])
 
     assert queues.alter(RESET, 0, offset=TO_EARLIEST) == [0]
     assert queues.values(0) == ["a", "b", "c"]
@@ -428,7 +429,7 @@ def test_what_cannot_be_altered_gets_one_clear_error(
 
 def test_a_peek_shows_what_is_not_finished(queues: QueueClient) -> None:
     queues.produce(0, "a", "b", "c", "d")
-    records = queues.receive(0, records_max=3, lease_ms=600_000).records
+    records = received(queues.receive(0, records_max=3, lease_ms=600_000)).records
     queues.settle(ACKNOWLEDGE, records[0].receipt)
     queues.settle(RELEASE, records[1].receipt, delay_ms=600_000, reason="later")
 
@@ -481,9 +482,9 @@ def test_the_settings_of_a_group_count_for_its_queues(queues: QueueClient) -> No
 
     answer = queues.receive(0)
 
-    assert (answer.lease_ms, [each.value for each in answer.records]) == (5_000, [b"new"])
+    assert (answer.lease_ms, [each.value for each in received(answer).records]) == (5_000, [b"new"])
     assert [each.deliveries_max for each in queues.describe()] == [1]
-    assert [each.value for each in queues.receive(0, group_id="others").records] == [b"old", b"new"]
+    assert [each.value for each in received(queues.receive(0, group_id="others")).records] == [b"old", b"new"]
 
 
 def test_a_change_of_settings_reaches_queues_that_are_in_use(queues: QueueClient) -> None:
@@ -527,8 +528,10 @@ def test_a_record_of_a_point_to_point_topic_is_deleted_once_every_group_has_fini
     point_to_point(queues)
     queues.produce(0, "a", "b", "c")
     assert log_start(queues) == 0
-    first = [each.receipt for each in queues.receive(0, lease_ms=600_000).records]
-    second = [each.receipt for each in queues.receive(0, group_id="others", lease_ms=600_000).records]
+    first = [each.receipt for each in received(queues.receive(0, lease_ms=600_000)).records]
+    second = [
+        each.receipt for each in received(queues.receive(0, group_id="others", lease_ms=600_000)).records
+    ]
 
     queues.settle(ACKNOWLEDGE, *first)
     assert log_start(queues) == 0
@@ -545,17 +548,17 @@ def test_a_group_that_has_not_begun_on_a_partition_has_finished_nothing_of_it(qu
     point_to_point(queues)
     queues.produce(0, "a")
     queues.receive(1, group_id="others")
-    (record,) = queues.receive(0).records
+    (record,) = received(queues.receive(0)).records
 
     queues.settle(ACKNOWLEDGE, record.receipt)
 
     assert log_start(queues) == 0
-    assert [each.value for each in queues.receive(0, group_id="others").records] == [b"a"]
+    assert [each.value for each in received(queues.receive(0, group_id="others")).records] == [b"a"]
 
 
 def test_other_topics_keep_what_queues_have_finished(queues: QueueClient) -> None:
     queues.produce(0, "a")
-    (record,) = queues.receive(0).records
+    (record,) = received(queues.receive(0)).records
     queues.settle(ACKNOWLEDGE, record.receipt)
 
     assert log_start(queues) == 0
@@ -575,7 +578,7 @@ def test_a_topic_is_not_compacted_and_consumed_at_once(queues: QueueClient) -> N
 def test_an_acknowledgement_can_be_part_of_a_transaction(queues: QueueClient, is_commit: bool) -> None:
     stage = queues.stage
     queues.produce(0, "a")
-    (record,) = queues.receive(0, lease_ms=600_000).records
+    (record,) = received(queues.receive(0, lease_ms=600_000)).records
     stage.ask(FindCoordinatorRequest(key="t", key_type=1), FindCoordinatorResponse, 3)
     init = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000)
     granted = stage.ask(init, InitProducerIdResponse, 5)

@@ -1,0 +1,71 @@
+"""What a consumer makes of the response to QueueReceive."""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import NamedTuple
+from uuid import UUID
+
+from penstock.core.model import Offset, PartitionIndex, TopicId
+from penstock.core.protocol.messages.queue_receive import QueueReceiveResponse
+from penstock.core.queues import Receipt, write_receipt
+from penstock.core.records import RecordSlice, records_in
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Acquisition(NamedTuple):
+    """What the receipts of one response have in common."""
+
+    topic_id: UUID
+    token: int
+
+
+class ReceivedRecord(NamedTuple):
+    """A record that is leased to the consumer; `attempt` is 1 for its first delivery."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    attempt: int
+    acquisition: Acquisition
+
+    @property
+    def receipt(self) -> str:
+        """What to settle it with, in words that anyone can pass on."""
+        topic_id, token = self.acquisition
+        return write_receipt(
+            Receipt(
+                TopicId(topic_id), PartitionIndex(self.partition), Offset(self.offset), self.attempt, token
+            )
+        )
+
+
+class Received(NamedTuple):
+    """What a response brought, the most urgent first. `lease_ms` counts from when it was asked for."""
+
+    records: list[ReceivedRecord]
+    lease_ms: int
+    is_paused: bool
+
+
+def received(response: QueueReceiveResponse) -> Received:
+    """The records of a response that is no error."""
+    records = list(chain.from_iterable(_records(response)))
+    return Received(records, response.lease_ms, response.is_paused)
+
+
+def _records(response: QueueReceiveResponse) -> Iterator[list[ReceivedRecord]]:
+    topic, partition = response.topic, response.partition
+    acquisition = Acquisition(response.topic_id, response.token)
+    new = tuple.__new__
+    for row in response.slices:
+        attempt = row.attempt
+        piece = RecordSlice(row.base_offset, row.base_timestamp, row.append_time, row.records)
+        yield [
+            new(ReceivedRecord, (topic, partition, *record, attempt, acquisition))
+            for record in records_in(piece)
+        ]
