@@ -990,6 +990,11 @@ QUEUES = replace(
 # More of what is acknowledged in transactions.
 QUEUE_TRANSACTIONS = replace(QUEUES, queue_consumers=1, queue_transactors=4)
 STRANDED_QUEUES = replace(QUEUES, plan=STRANDED_LEADERS.plan)
+# Members of a share group come and go.
+SHARED_QUEUES = replace(
+    QUEUES, queue_consumers=1, queue_transactors=0, transactional_producers=0, share_consumers=5
+)
+PAUSED_QUEUES = replace(SHARED_QUEUES, queue_consumers=2, share_consumers=1, queue_pausers=2)
 
 
 @dataclass(frozen=True)
@@ -1023,6 +1028,10 @@ QUEUE_FAULTS = [
     PlantedFault(queue_faults.a_delayed_record_lets_its_key_pass, QUEUES, 50, hint=2),
     PlantedFault(queue_faults.offers_go_beyond_the_last_stable_offset, QUEUES, 50),
     PlantedFault(queue_faults.renewals_are_forgotten, QUEUES, 50, hint=2),
+    PlantedFault(queue_faults.releases_end_whatever_their_consumer_has, SHARED_QUEUES, 50, hint=5),
+    PlantedFault(queue_faults.sessions_end_what_their_member_got_in_others, SHARED_QUEUES, 50, hint=8),
+    PlantedFault(queue_faults.new_coordinators_forget_pauses, PAUSED_QUEUES, 50, hint=9),
+    PlantedFault(queue_faults.new_leaders_resume_queues, PAUSED_QUEUES, 50, hint=4),
     PlantedFault(queue_faults.times_to_live_are_ignored, QUEUES, 50),
     PlantedFault(queue_faults.records_are_delivered_once_too_often, QUEUES, 50),
 ]

@@ -5,22 +5,28 @@ As in `planted_faults`, which runs them.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
+from penstock.broker.coordinator.groups import GroupService
 from penstock.broker.coordinator.runtime import Coordinator
 from penstock.broker.queues.record_reader import RecordReader
 from penstock.core.model import MILLISECOND, ErrorKind, Instant, Now, Offset
 from penstock.core.queues import (
+    FindLeases,
     FinishMoves,
     LeaseClaim,
     QueueCoordinator,
     QueueFact,
+    QueueId,
     QueueOutcome,
     QueueRecord,
+    QueueStored,
     RecordsStored,
     RecordState,
+    ReleaseConsumer,
     coordinator,
     record_headers,
 )
@@ -28,6 +34,9 @@ from penstock.core.queues.delivery_order import DeliveryOrder, QueueEntry
 from penstock.core.queues.facts import NO_TIME
 from penstock.core.queues.queue import Queue
 from penstock.core.records import Record
+from penstock.server.kafka import share_acknowledgements
+from penstock.server.kafka.handlers import share_fetch
+from penstock.server.kafka.share_sessions import ShareSession
 from penstock.storage.log import PartitionLog
 
 Patch = pytest.MonkeyPatch
@@ -173,6 +182,64 @@ def offers_go_beyond_the_last_stable_offset(patch: Patch) -> None:
 
 def renewals_are_forgotten(patch: Patch) -> None:
     patch.setattr(QueueCoordinator, "_renew", lambda *_: None)
+
+
+def releases_end_whatever_their_consumer_has(patch: Patch) -> None:
+    """Also what it has got since it came back, if they come late."""
+    release = QueueCoordinator._release_consumer
+
+    def release_all(
+        self: QueueCoordinator, queue: Queue, command: ReleaseConsumer, outcome: QueueOutcome
+    ) -> None:
+        assert queue.order is not None
+        held = queue.order.held_by(command.consumer)
+        tokens = tuple(entry.lease.token for entry in held if entry.lease is not None)
+        release(self, queue, replace(command, tokens=tokens), outcome)
+
+    patch.setattr(QueueCoordinator, "_release_consumer", release_all)
+    patch.setattr(GroupService, "may_be_share_member", lambda *_: False)
+
+
+def sessions_end_what_their_member_got_in_others(patch: Patch) -> None:
+    release_session = share_acknowledgements.release_all
+
+    def release_all(call: Any, member: tuple[str, str], session: ShareSession, done: Any) -> None:
+        def found(queue: QueueId, reply: Any) -> None:
+            session.tokens.extend(getattr(reply, "tokens", ()))
+            release_session(call, member, session, done)
+
+        partition = next(iter(session.partitions), None)
+        queue = None if partition is None else share_acknowledgements.queue_of(call, member[0], *partition)
+        if isinstance(queue, QueueId):
+            ask = FindLeases(on_reply=partial(found, queue), queue=queue, consumer=member[1])
+            call.backend.queues.submit(ask)
+        else:
+            release_session(call, member, session, done)
+
+    patch.setattr(share_fetch, "release_all", release_all)
+
+
+def new_coordinators_forget_pauses(patch: Patch) -> None:
+    resume = QueueCoordinator.resume
+
+    def resume_all(self: QueueCoordinator, now: Now) -> QueueOutcome:
+        for queue in self.queues.values():
+            queue.stored = replace(queue.stored, is_paused=False)
+        return resume(self, now)
+
+    patch.setattr(QueueCoordinator, "resume", resume_all)
+
+
+def new_leaders_resume_queues(patch: Patch) -> None:
+    """What they open is not paused."""
+    apply = Queue.apply
+
+    def apply_resumed(self: Queue, fact: QueueFact, now: Now | None) -> None:
+        if isinstance(fact, QueueStored) and fact.leader_epoch > self.stored.leader_epoch:
+            fact = replace(fact, is_paused=False)
+        apply(self, fact, now)
+
+    patch.setattr(Queue, "apply", apply_resumed)
 
 
 def times_to_live_are_ignored(patch: Patch) -> None:

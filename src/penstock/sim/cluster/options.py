@@ -175,6 +175,10 @@ class SimulatedClusterOptions:
         return (*QUEUE_GROUPS, *([SHARERS] if self.share_consumers else []))
 
     @property
+    def pausable_groups(self) -> tuple[QueueGroup, ...]:
+        return tuple(group for group in self.queue_groups if group.topic == JOBS)
+
+    @property
     def topic_configs(self) -> dict[str, str]:
         """Those of the topic that all clients work with."""
         configs = {"min.insync.replicas": "2" if self.replicas > 2 else "1"}

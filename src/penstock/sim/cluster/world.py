@@ -216,7 +216,13 @@ class ClusterWorld:
             *self.consumer_members,
             *self.queue_consumers,
             *(
-                QueuePauser(self, f"pauser-{n}", options.queue_groups, PAUSE_STEPS * options.pace_ms)
+                QueuePauser(
+                    self,
+                    f"pauser-{n}",
+                    # No two of them have the same queue.
+                    options.pausable_groups[n :: options.queue_pausers],
+                    PAUSE_STEPS * options.pace_ms,
+                )
                 for n in range(options.queue_pausers)
             ),
             *(

@@ -25,8 +25,8 @@ class QueuePauser(PacedClient):
 
     def __init__(self, nodes: ClusterNodes, host: str, groups: Sequence[QueueGroup], pace_ms: float) -> None:
         super().__init__(nodes, host, pace_ms, VersionPolicy.NEWEST)
-        self._groups = [group for group in groups if not group.is_transactional]
-        self.topics = (self._groups[0].topic,)
+        self._groups = groups
+        self.topics = tuple(dict.fromkeys(group.topic for group in groups))
         self._is_draining = False
         # What it has paused, or may have.
         self._paused: dict[tuple[QueueGroup, int], None] = {}
