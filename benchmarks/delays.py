@@ -5,6 +5,7 @@
 One node. For each rate records are scheduled and published at that rate at the same time: each is due two
 seconds after its turn, and a reader with `read_committed` compares the clock with what the record says.
 
+    markers      of transactions, over all partitions of the topic
     lateness     from the time that a record is due until a reader had it
     cpu_us       of the broker with its helpers, by record: storing it, publishing it, reading it
     wait         how long a small request of another client took meanwhile: a loop that stalls shows here
@@ -56,11 +57,14 @@ def lateness(load: DelayLoad, settings: Sequence[str], tree: Path = TREE) -> Fig
         before = running.usage()[0]
         report = measure(endpoint, TOPIC, load)
         after = running.usage()[0]
+        ends = sum(one.end_offset or 0 for one in TopicAdmin(endpoint).describe(TOPIC).partitions)
     found = report.arrivals
     return {
         "records": len(found.lateness_ms),
         "early": sum(each < 0 for each in found.lateness_ms),
         "twice": found.duplicates,
+        # Each transaction writes a marker to every partition that it has records for.
+        "markers": ends - load.records,
         **_spread("lateness", found.lateness_ms),
         "cpu_us": round((after.cpu_ns - before.cpu_ns) / 1e3 / load.records, 1),
         **_spread("wait", report.waits_ms),

@@ -61,7 +61,7 @@ LANES = 2
 RECORDS_MAX = 1_000
 BYTES_MAX = 1 << 20
 # A transaction costs as much as dozens of records: the next lane waits for some more of them.
-GATHER_MS = 10
+GATHER_MS = 20
 # The coordinators of a node look at their clocks one after the other.
 MEET_MS = 2
 RETRY_MS = 5
@@ -83,12 +83,14 @@ class Transactions(Protocol):
 class _Source:
     """A partition of `__delayed` that this node leads."""
 
-    __slots__ = ("is_due", "partition", "read")
+    __slots__ = ("is_due", "partition", "read", "reports")
 
     def __init__(self, partition: LeaderPartition) -> None:
         self.partition = partition
         # Whether it may have delays to take.
         self.is_due = False
+        # How often its coordinator has said so.
+        self.reports = 0
         # Records that were decoded with others.
         self.read: dict[Offset, Record] = {}
 
@@ -176,6 +178,7 @@ class DelayPublisher:
         if source is None or is_new:
             source = self._sources[index] = _Source(partition)
         source.is_due = True
+        source.reports += 1
         self._check_owner()
         if is_new:
             # Whatever its leader before has left open is ended.
@@ -259,7 +262,7 @@ class DelayPublisher:
         for source in sources:
             self._delays.submit(
                 TakeDueDelays(
-                    on_reply=partial(self._took, lane, source),
+                    on_reply=partial(self._took, lane, source, source.reports),
                     partition=source.index,
                     lane=lane.number,
                     records_max=max(1, RECORDS_MAX // len(sources)),
@@ -267,11 +270,12 @@ class DelayPublisher:
                 )
             )
 
-    def _took(self, lane: _Lane, source: _Source, reply: DelayReply) -> None:
+    def _took(self, lane: _Lane, source: _Source, reports: int, reply: DelayReply) -> None:
         if isinstance(reply, DueDelays):
             lane.unsure.pop(source.index, None)
-            # There may be more; its coordinator reports what is due behind an empty reply.
-            source.is_due = bool(reply.delays)
+            # There may be more. Its coordinator reports what is due behind an empty reply, perhaps already:
+            # a reply waits for the log.
+            source.is_due = bool(reply.delays) or source.reports != reports
             if reply.delays:
                 lane.taken[source.index] = reply.delays
         else:

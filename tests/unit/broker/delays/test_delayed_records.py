@@ -42,6 +42,22 @@ def test_what_is_due_at_once_is_published_in_one_transaction_whatever_partitions
     assert stage.led(TOPIC).log.end == end + 9
 
 
+def test_no_record_of_a_steady_stream_waits_for_the_coordinator_to_report_it_again() -> None:
+    stage = DelayStage()
+    stage.create()
+    due: dict[str, int] = {}
+    for at in range(150):
+        due[f"r{at}"] = stage.wall() + 40 + at % 7
+        stage.delay(f"r{at}", 0, id=at, deliver_at=due[f"r{at}"])
+        stage.pass_ms(1)
+    stage.until(lambda: len(stage.values()) == len(due))
+
+    # Those that are lost sight of are reported after a second.
+    late = [record.timestamp - due[(record.value or b"").decode()] for record in stage.committed(TOPIC)[1:]]
+    assert min(late) >= 0
+    assert max(late) < 500
+
+
 def test_key_headers_and_partition_are_kept() -> None:
     stage = DelayStage()
     stage.create()
