@@ -23,6 +23,9 @@ def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Ite
         yield f"{named('topics.retention_hours')} must not be 0: -1 keeps records for ever"
     if values["node.kafka_settings"]:
         yield from _kafka_settings(values["node.kafka_settings"], named("node.kafka_settings"))
+    body, in_flight = "rest.body_bytes_max", "rest.in_flight_bytes_max"
+    if values[in_flight] < values[body]:
+        yield f"{named(in_flight)} = {values[in_flight]} must not be below {named(body)} = {values[body]}"
     yield from _session_bounds(values, named)
     yield from _repeated("node.roles", values["node.roles"], origins)
     yield from _voters(values, origins, named)

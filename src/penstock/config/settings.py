@@ -303,6 +303,16 @@ class RestSettings(ConfigSection, frozen=True):
     requests_max: Annotated[
         int, Meta(ge=1, le=1_000_000, description="Requests under way at a time; more get 503.")
     ] = 2_000
+    in_flight_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=MEBIBYTE,
+            le=INT64_MAX,
+            description="Memory for bodies of requests under way and for responses that clients have not "
+            "read, over REST, WebSocket and gRPC; while it is used up, requests get 503 or "
+            "RESOURCE_EXHAUSTED.",
+        ),
+    ] = 256 * MEBIBYTE
     body_timeout_ms: Annotated[
         int,
         Meta(

@@ -223,6 +223,7 @@ def _gateway(config: Config) -> GatewayOptions:
             head_bytes_max=rest.head_bytes_max,
             connections_max=rest.connections_max,
             requests_max=rest.requests_max,
+            in_flight_bytes_max=rest.in_flight_bytes_max,
             body_timeout_ms=rest.body_timeout_ms,
             response_timeout_ms=rest.response_timeout_ms,
         ),

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from penstock.server.gateway.backend import GatewayBackend
-from penstock.server.gateway.options import GatewayOptions
+from penstock.server.gateway.options import GatewayOptions, RestOptions
 from penstock.server.grpc.options import GrpcOptions
 from penstock.server.grpc.server import GrpcServer
 from penstock.testing import Broker, broker
@@ -25,10 +25,12 @@ LIMITS = GrpcOptions(
 class ServerThread:
     """The gRPC server on an event loop of its own."""
 
-    def __init__(self, node: Broker, limits: GrpcOptions = LIMITS) -> None:
+    def __init__(self, node: Broker, limits: GrpcOptions = LIMITS, rest: RestOptions | None = None) -> None:
         host, _, port = node.bootstrap_servers.rpartition(":")
         page_host, _, page_port = node.http_url.removeprefix("http://").rpartition(":")
-        self._options = GatewayOptions(bootstrap=(host, int(port)), pages=(page_host, int(page_port)))
+        self._options = GatewayOptions(
+            bootstrap=(host, int(port)), pages=(page_host, int(page_port)), rest=rest or RestOptions()
+        )
         self._limits = limits
         self._is_open = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -10,7 +10,10 @@ from google.protobuf import descriptor_pb2, descriptor_pool, json_format, messag
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from penstock.server.gateway.options import RestOptions
+from penstock.testing import Broker
 from penstock.v1.penstock_pb2 import DESCRIPTOR, PublishRequest, PublishResponse
+from penstock.v1.penstock_pb2_grpc import PenstockStub
 from tests.integration.grpc.conftest import ServerThread
 
 # What a client of another queue would look for, of which this service is a superset.
@@ -146,3 +149,21 @@ def test_a_connection_that_speaks_no_http_ends_alone(server: ServerThread, penst
             pass
 
     assert penstock.Publish(PublishRequest(topic=topic, value=b"after")).offset == 0
+
+
+def test_a_request_that_there_is_no_room_for_may_be_sent_again(node: Broker, topic: str) -> None:
+    small = ServerThread(node, rest=RestOptions(in_flight_bytes_max=1_000))
+    small.open()
+    try:
+        with grpc.insecure_channel(f"127.0.0.1:{small.port}") as channel:
+            stub = PenstockStub(channel)  # type: ignore[no-untyped-call]
+            with pytest.raises(grpc.RpcError) as refused:
+                stub.Publish(PublishRequest(topic=topic, value=bytes(1_000)))
+            stored = stub.Publish(PublishRequest(topic=topic, value=bytes(800)))
+    finally:
+        small.close()
+
+    assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "rest.in_flight_bytes_max" in refused.value.details()
+    assert ("grpc-retry-pushback-ms", "1000") in refused.value.trailing_metadata()
+    assert stored.offset == 0

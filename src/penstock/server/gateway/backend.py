@@ -4,6 +4,7 @@ import asyncio
 
 from penstock.client.cluster import ClusterClient, GroupMembership, LogReader, Publisher, QueueClient
 from penstock.server.gateway.members import GroupMembers
+from penstock.server.gateway.memory import MemoryBudget
 from penstock.server.gateway.options import GatewayOptions
 from penstock.server.gateway.pages import NodePages
 
@@ -14,6 +15,7 @@ class GatewayBackend:
     def __init__(self, options: GatewayOptions) -> None:
         self.options = options
         self.limits = options.rest
+        self.memory = MemoryBudget(options.rest.in_flight_bytes_max)
         self.pages = NodePages(*options.pages)
         self.cluster = ClusterClient([options.bootstrap], client_id="penstock-gateway")
         self.publisher = Publisher(self.cluster)

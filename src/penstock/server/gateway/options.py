@@ -13,6 +13,7 @@ class RestOptions(msgspec.Struct, frozen=True, kw_only=True):
     head_bytes_max: int = 32 << 10
     connections_max: int = 5_000
     requests_max: int = 2_000
+    in_flight_bytes_max: int = 256 << 20
     body_timeout_ms: int = 30_000
     response_timeout_ms: int = 30_000
 

@@ -58,7 +58,7 @@ async def serve(options: GatewayOptions) -> None:
     loop.add_reader(node, _node_ended, node)
     backend = GatewayBackend(options)
     app = rest_app(backend)
-    http = RestServer(app, options.rest, app)
+    http = RestServer(app, options.rest, app, backend.memory)
     await http.open(socket.socket(fileno=options.http_descriptor))
     grpc = await _grpc_server(backend)
     # Looking for cycles among the records of large batches costs a fifth of what handling them does.

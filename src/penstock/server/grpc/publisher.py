@@ -145,6 +145,7 @@ class MessagePublisher:
                 window.leave(size)
                 held -= size
                 self._all_streams.leave(size)
+                self._backend.memory.give_back(size)
 
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -157,6 +158,7 @@ class MessagePublisher:
                     await window.enter(size)
                     await self._all_streams.enter(size)
                     held += size
+                    self._backend.memory.add(size)
                     # A request that had to look for its topic would be overtaken by the next one.
                     with suppress(ClusterError):
                         await self._backend.cluster.topic(request.topic, create=True)
@@ -165,6 +167,7 @@ class MessagePublisher:
         finally:
             # A stream that was cancelled has not written all its responses; the others need the room.
             self._all_streams.leave(held)
+            self._backend.memory.give_back(held)
         checked(malformed)
 
     async def response_to(self, request: Any) -> Any:

@@ -45,6 +45,7 @@ class PenstockService:
 
     def __init__(self, backend: GatewayBackend, options: GrpcOptions) -> None:
         self._backend = backend
+        self.memory = backend.memory
         self._options = options
         self._entropy = MachineEntropy()
         self._publisher = MessagePublisher(backend, MachineClock().wall, options)

@@ -5,12 +5,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from penstock.client.cluster import ClusterError
 from penstock.core.protocol import ErrorCode
 from penstock.observability import log
 from penstock.server.gateway.errors import status_of
+from penstock.server.gateway.memory import RETRY_AFTER_SECONDS, MemoryShare, MemoryUsedUp
 
 Method = Callable[[Any, Any, Any], Awaitable[Any]]
 
@@ -51,12 +52,18 @@ def checked(request: Any) -> Any:
 
 
 def with_status(method: Method) -> Method:
-    """A call whose errors end it with their status."""
+    """A call whose errors end it with their status; its request counts until then."""
 
     @functools.wraps(method)
     async def call(service: Any, request: Any, context: Any) -> Any:
+        memory = MemoryShare(service.memory)
         try:
+            if isinstance(request, Message):
+                memory.take(request.ByteSize())
             return await method(service, checked(request), context)
+        except MemoryUsedUp as error:
+            pushback = (("grpc-retry-pushback-ms", str(RETRY_AFTER_SECONDS * 1_000)),)
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), pushback)
         except ClusterError as error:
             await context.abort(grpc_status(error), f"{error.code.name}: {error.detail}")
         except (grpc.aio.AbortError, grpc.aio.UsageError):
@@ -65,5 +72,7 @@ def with_status(method: Method) -> Method:
             # The last line of defence: a bug ends the call, and the others go on.
             log.error("grpc.call_failed", call=method.__name__, error=repr(error))
             await context.abort(grpc.StatusCode.INTERNAL, "the call failed; the server's log says why")
+        finally:
+            memory.end()
 
     return call

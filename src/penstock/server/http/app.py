@@ -14,17 +14,19 @@ from starlette.types import Message, Receive, Scope, Send
 from penstock.client.cluster import ClusterError
 from penstock.observability import log
 from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.gateway.memory import MemoryShare, MemoryUsedUp
 from penstock.server.http.body import ClientGone
 from penstock.server.http.openapi import openapi_routes
 from penstock.server.http.operations import (
     ESCAPED,
+    MEMORY,
     Operation,
     OperationTable,
     PathEndpoint,
     escaped_path,
     problem_response,
 )
-from penstock.server.http.problem import Problem, failed
+from penstock.server.http.problem import Problem, failed, no_memory
 from penstock.server.http.routes import FAMILIES
 from penstock.server.http.routes.publish import publish, publish_soon
 from penstock.server.http.websocket import PATH, WebSocketEndpoint
@@ -80,8 +82,10 @@ class RestApp:
             return
         if self._requests >= self._backend.limits.requests_max:
             detail = f"{self._requests} requests are under way (rest.requests_max)"
-            busy = problem_response(Problem(503, "Too many requests at once", detail), {"retry-after": "1"})
-            await busy(scope, receive, send)
+            await problem_response(Problem(503, "Too many requests at once", detail))(scope, receive, send)
+            return
+        if self._backend.memory.is_used_up:
+            await problem_response(no_memory(self._backend.memory.refusal()))(scope, receive, send)
             return
         self._requests += 1
         try:
@@ -95,15 +99,19 @@ class RestApp:
         if self._requests >= limits.requests_max or len(content) > limits.body_bytes_max:
             return False
         found = PLAIN_PUBLISH.fullmatch(url)
-        if found is None:
+        memory, size = self._backend.memory, len(content)
+        if found is None or not memory.has_room(size):
             return False
 
         def responded(status: int, body: bytes) -> None:
             self._requests -= 1
+            memory.give_back(size)
             respond(status, body)
 
         is_served = publish_soon(self._backend, found[1].decode(), content, responded)
-        self._requests += is_served
+        if is_served:
+            self._requests += 1
+            memory.add(size)
         return is_served
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -119,15 +127,21 @@ class RestApp:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = False
+        memory = scope[MEMORY] = MemoryShare(self._backend.memory)
 
         async def watched(message: Message) -> None:
             nonlocal has_begun
             has_begun = True
+            size = len(message.get("body", b""))
+            memory.add(size)
             await send(message)
+            memory.give_back(size)
 
         try:
             await self._dispatch(scope, receive, watched)
             return
+        except MemoryUsedUp as error:
+            response = problem_response(no_memory(error))
         except Problem as problem:
             response = problem_response(problem)
         except ClusterError as error:
@@ -144,6 +158,8 @@ class RestApp:
             )
             detail = "the gateway failed at this request; its log says why"
             response = problem_response(Problem(500, "Internal error", detail))
+        finally:
+            memory.end()
         # What has begun cannot become an error: uvicorn closes the connection of an incomplete response.
         if not has_begun:
             await response(scope, receive, send)

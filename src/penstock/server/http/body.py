@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Message, Receive
 
+from penstock.server.gateway.memory import MemoryShare
 from penstock.server.http.problem import Problem
 
 T = TypeVar("T")
@@ -15,12 +16,16 @@ class ClientGone(Exception):
     """The client closed the connection in the middle of a request: nobody waits for a response."""
 
 
-async def read_body(receive: Receive, bytes_max: int, seconds: float) -> bytes:
-    """The whole body; Problem if it is too large, or not complete after `seconds`."""
+async def read_body(receive: Receive, bytes_max: int, seconds: float, memory: MemoryShare) -> bytes:
+    """The whole body; Problem if it is too large, or not complete after `seconds`.
+
+    It counts until `memory` ends; MemoryUsedUp if there is no room for it.
+    """
     try:
         async with asyncio.timeout(seconds):
             message = await receive()
             body = _content(message)
+            memory.take(len(body))
             if not message.get("more_body", False):
                 _check_size(len(body), bytes_max)
                 return body
@@ -28,8 +33,10 @@ async def read_body(receive: Receive, bytes_max: int, seconds: float) -> bytes:
             while message.get("more_body", False):
                 _check_size(size, bytes_max)
                 message = await receive()
-                parts.append(_content(message))
-                size += len(parts[-1])
+                part = _content(message)
+                memory.take(len(part))
+                parts.append(part)
+                size += len(part)
     except TimeoutError:
         raise _overdue(seconds) from None
     _check_size(size, bytes_max)

@@ -17,13 +17,17 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.gateway.memory import RETRY_AFTER_SECONDS, MemoryShare
 from penstock.server.http.body import read_body
 from penstock.server.http.problem import PROBLEM_JSON, Problem, invalid, invalid_json
 
 JSON = "application/json"
 QUERY_FIELDS_MAX = 100
+SERVICE_UNAVAILABLE = 503
 # In the scope of a request whose path is that of `escaped_path`.
 ESCAPED = "penstock.escaped"
+# In the scope of every request: the `MemoryShare` that its body and its response count in.
+MEMORY = "penstock.memory"
 
 
 class RestStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -52,6 +56,7 @@ class RestRequest(Generic[Q, B]):
     headers: Mapping[bytes, bytes]
     receive: Receive
     raw_path: bytes
+    memory: MemoryShare
 
 
 Handler = Callable[..., Awaitable[Any]]
@@ -128,11 +133,18 @@ class PathEndpoint:
         query = parse_query(operation.query, scope["query_string"])
         body = None
         if operation.body is not None and not operation.is_streamed:
-            content = await read_body(receive, self._backend.limits.body_bytes_max, self._timeout)
+            limit = self._backend.limits.body_bytes_max
+            content = await read_body(receive, limit, self._timeout, scope[MEMORY])
             is_lacking = operation.may_lack_body and not content
             body = operation.body() if is_lacking else decode_body(content, operation.body)
         request = RestRequest(
-            scope["path_params"], query, body, dict(scope["headers"]), receive, scope["raw_path"]
+            path=scope["path_params"],
+            query=query,
+            body=body,
+            headers=dict(scope["headers"]),
+            receive=receive,
+            raw_path=scope["raw_path"],
+            memory=scope[MEMORY],
         )
         answer = await operation.handler(self._backend, request)
         if isinstance(answer, Response):
@@ -152,6 +164,8 @@ def escaped_path(raw_path: bytes) -> str:
 
 def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """An error as the response to a request."""
+    if problem.status == SERVICE_UNAVAILABLE:
+        headers = {"retry-after": str(RETRY_AFTER_SECONDS), **(headers or {})}
     return Response(msgspec.json.encode(problem.body), problem.status, headers, media_type=PROBLEM_JSON)
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.core.protocol import ErrorCode
 from penstock.server.gateway.errors import status_of
+from penstock.server.gateway.memory import MemoryUsedUp
 
 PROBLEM_JSON = "application/problem+json"
 _PATH = re.compile(r" - at `(key in )?\$(?P<path>[^`]*)`$")
@@ -68,6 +69,11 @@ def invalid_json(error: msgspec.DecodeError, where: str = "") -> Problem:
     if isinstance(error, msgspec.ValidationError):
         return invalid(where + path if path else (where.rstrip(".") or None), detail)
     return invalid(where.rstrip(".") or None, f"this is not JSON: {detail}")
+
+
+def no_memory(error: MemoryUsedUp) -> Problem:
+    """A request that there is no room for at the moment."""
+    return Problem(503, "Too many bytes at once", str(error))
 
 
 def failed(code: int, detail: str, field: str | None = None) -> Problem:

@@ -22,6 +22,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 
 from penstock.runtime.loop import MachineClock
+from penstock.server.gateway.memory import MemoryBudget
 from penstock.server.gateway.options import RestOptions
 from penstock.server.http.problem import problem_body
 
@@ -29,6 +30,11 @@ CLOSE_SECONDS = 0.5
 IDLE_SECONDS = 75
 LINGER_SECONDS = 1.0
 SERVER = b"penstock"
+# RFC 6455: a close code, and the longest reason.
+TRY_AGAIN_LATER = 1013
+REASON_BYTES_MAX = 123
+# What every connection may have of a message that is not complete.
+ARRIVING_BYTES_MAX = 64 << 10
 PUBLISH = b"/publish"
 OK = 200
 # Nobody waits for it: uvicorn sets one when a connection ends.
@@ -74,10 +80,38 @@ class _SoonRequests:
             self.ended.clear()
 
 
-class RestConnection(HttpToolsProtocol):
-    """One HTTP connection: counts the bytes of a head, and ends clients that are slow to write or to read."""
+class SlowReader(asyncio.Protocol):
+    """A connection whose client leaves responses unread: their bytes count, and it has little time."""
 
     options: RestOptions
+    memory: MemoryBudget
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+    _write_deadline: asyncio.TimerHandle | None = None
+    _unread_bytes = 0
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        seconds = self.options.response_timeout_ms / 1_000
+        self._write_deadline = self.loop.call_later(seconds, self.transport.abort)
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        self.memory.add(self._unread_bytes)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._end_waiting()
+
+    def _end_waiting(self) -> None:
+        self.memory.give_back(self._unread_bytes)
+        self._unread_bytes = 0
+        if self._write_deadline is not None:
+            self._write_deadline.cancel()
+            self._write_deadline = None
+
+
+class RestConnection(SlowReader, HttpToolsProtocol):
+    """One HTTP connection: counts the bytes of a head, and ends clients that are slow to write or to read."""
+
     _is_in_head = True
     _unparsed_bytes = 0
     _has_message_ended = False
@@ -85,7 +119,6 @@ class RestConnection(HttpToolsProtocol):
     _is_ending = False
     _refusal: tuple[int, str, str] | None = None
     _linger: asyncio.TimerHandle | None = None
-    _write_deadline: asyncio.TimerHandle | None = None
     _head_deadline: asyncio.TimerHandle | None = None
     soon: _SoonRequests | None = None
     # The parts of a body so far, of a request that may be served soon.
@@ -118,17 +151,6 @@ class RestConnection(HttpToolsProtocol):
         if self._head_deadline is not None:
             self._head_deadline.cancel()
             self._head_deadline = None
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        seconds = self.options.response_timeout_ms / 1_000
-        self._write_deadline = self.loop.call_later(seconds, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self._write_deadline is not None:
-            self._write_deadline.cancel()
-            self._write_deadline = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._has_head()
@@ -303,40 +325,51 @@ class RestConnection(HttpToolsProtocol):
         self.transport.close()
 
 
-class RestWebSocket(WebSocketsSansIOProtocol):
-    """One WebSocket connection: ends clients that are slow to read."""
+class RestWebSocket(SlowReader, WebSocketsSansIOProtocol):
+    """One WebSocket connection: ends clients that are slow to read, and those it has no room for."""
 
-    options: RestOptions
-    _write_deadline: asyncio.TimerHandle | None = None
+    # Of a message that is not complete.
+    _arriving_bytes = 0
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        seconds = self.options.response_timeout_ms / 1_000
-        self._write_deadline = self.loop.call_later(seconds, self.transport.abort)
+    def data_received(self, data: bytes) -> None:
+        self._arriving_bytes += len(data)
+        self.memory.add(len(data))
+        super().data_received(data)
+        if self._arriving_bytes > ARRIVING_BYTES_MAX and self.memory.is_used_up and not self.close_sent:
+            self.conn.fail(TRY_AGAIN_LATER, str(self.memory.refusal())[:REASON_BYTES_MAX])
+            self.handle_parser_exception()
 
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._can_write()
+    def send_receive_event_to_app(self) -> None:
+        # From here on the application counts it.
+        self._arrived()
+        super().send_receive_event_to_app()
+
+    def _arrived(self) -> None:
+        self.memory.give_back(self._arriving_bytes)
+        self._arriving_bytes = 0
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._can_write()
+        self._arrived()
+        self._end_waiting()
         super().connection_lost(exc)
-
-    def _can_write(self) -> None:
-        if self._write_deadline is not None:
-            self._write_deadline.cancel()
-            self._write_deadline = None
 
 
 class RestServer:
     """Serves an ASGI application on a socket that listens already."""
 
-    def __init__(self, app: Any, options: RestOptions, soon: SoonServer | None = None) -> None:
+    def __init__(
+        self,
+        app: Any,
+        options: RestOptions,
+        soon: SoonServer | None = None,
+        memory: MemoryBudget | None = None,
+    ) -> None:
         self._soon = None if soon is None else _SoonRequests(soon)
+        shared = {"options": options, "memory": memory or MemoryBudget(options.in_flight_bytes_max)}
         self._config = Config(
             app,
-            http=type("_RestConnection", (RestConnection,), {"options": options, "soon": self._soon}),
-            ws=type("_RestWebSocket", (RestWebSocket,), {"options": options}),
+            http=type("_RestConnection", (RestConnection,), {**shared, "soon": self._soon}),
+            ws=type("_RestWebSocket", (RestWebSocket,), shared),
             loop="none",
             lifespan="off",
             log_config=None,

@@ -43,6 +43,7 @@ from penstock.observability import log
 from penstock.runtime.loop import MachineClock
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.members import GroupMember, Place
+from penstock.server.gateway.memory import MemoryShare, MemoryUsedUp
 from penstock.server.http.message_json import (
     ACKS,
     INT32_MAX,
@@ -52,7 +53,7 @@ from penstock.server.http.message_json import (
     deliver_at_ms,
     outgoing,
 )
-from penstock.server.http.problem import Problem, failed, invalid, invalid_json
+from penstock.server.http.problem import Problem, failed, invalid, invalid_json, no_memory
 from penstock.server.http.routes.groups import DELAY_MS_MAX, message_fields, read_assigned
 
 PATH = "/v1/ws"
@@ -72,6 +73,7 @@ WIDTH_MAX = 8
 HELD_MAX = 20_000
 
 # Close codes beside those of RFC 6455.
+TRY_AGAIN_LATER = 1013
 IDLE, TAKEN_OVER, TOO_MANY_OPERATIONS, TOO_MANY_CONNECTIONS, BAD_CONSUMER = 4408, 4409, 4429, 4503, 4400
 GOODBYE = (1000, 1001)
 
@@ -237,6 +239,9 @@ class WebSocketEndpoint:
             detail = f"there are {self._limits.connections_max} WebSocket connections already"
             await session.refuse(TOO_MANY_CONNECTIONS, Problem(503, "Too many connections", detail))
             return
+        if self._backend.memory.is_used_up:
+            await session.refuse(TRY_AGAIN_LATER, no_memory(self._backend.memory.refusal()))
+            return
         before = self._sessions.get(consumer)
         if before is not None:
             before.end(TAKEN_OVER, Problem(409, "Taken over", "this consumer connected again"))
@@ -377,8 +382,16 @@ class WebSocketSession:
             if isinstance(frame, Credit):
                 await self._grant(frame, is_binary)
                 continue
+            memory = MemoryShare(self._backend.memory)
+            size = len(content or b"") if text is None else len(text)
+            try:
+                # What makes room is always taken.
+                (memory.take if isinstance(frame, _From | TextEnqueue | BinaryEnqueue) else memory.add)(size)
+            except MemoryUsedUp as error:
+                await self._reply({"op": "error", **_error(no_memory(error)), "id": frame.id}, is_binary)
+                continue
             self._operations += 1
-            tasks.create_task(self._serve(frame, is_binary))
+            tasks.create_task(self._serve(frame, is_binary)).add_done_callback(memory.end)
 
     async def _serve(self, frame: Any, is_binary: bool) -> None:
         try:
@@ -625,15 +638,20 @@ class WebSocketSession:
 
     async def _write(self, reply: dict[str, Any], is_binary: bool) -> None:
         if is_binary:
-            frame = {"type": "websocket.send", "bytes": _msgpack.encode(reply)}
+            encoded = _msgpack.encode(reply)
+            frame = {"type": "websocket.send", "bytes": encoded}
         else:
-            frame = {"type": "websocket.send", "text": _json.encode(reply).decode()}
+            encoded = _json.encode(reply)
+            frame = {"type": "websocket.send", "text": encoded.decode()}
+        self._backend.memory.add(len(encoded))
         try:
             async with asyncio.timeout(self._backend.limits.response_timeout_ms / 1_000):
                 await self._send(frame)
         except (OSError, RuntimeError):
             # Lost, or too slow to read: the disconnect follows.
             self._is_closed = True
+        finally:
+            self._backend.memory.give_back(len(encoded))
 
 
 class _Ended(Exception):

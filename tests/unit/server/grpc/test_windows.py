@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from penstock.client.cluster import RecordPosition
+from penstock.server.gateway.memory import MemoryBudget
 from penstock.server.grpc.options import GrpcOptions
 from penstock.server.grpc.publisher import ByteWindow, MessagePublisher
 from penstock.server.grpc.subscriptions import InFlight
@@ -119,7 +120,9 @@ def test_a_stream_that_was_cancelled_leaves_its_room_to_the_others(stalled: str)
             return [RecordPosition(0, 0, 0)]
 
         backend: Any = SimpleNamespace(
-            cluster=SimpleNamespace(topic=topic), publisher=SimpleNamespace(publish=publish)
+            cluster=SimpleNamespace(topic=topic),
+            publisher=SimpleNamespace(publish=publish),
+            memory=MemoryBudget(1 << 20),
         )
         publisher = MessagePublisher(backend, lambda: 0, GrpcOptions(publish_bytes_max=1_000))
         gone = asyncio.get_running_loop().create_task(

@@ -73,7 +73,7 @@ async def cluster(backend: GatewayBackend, _: PageRequest) -> ClusterView:
 @OPERATIONS.add("PUT", "/v1/batches/{batch:path}", "Commit the transactions of a batch, all or none, once")
 async def commit_batch(backend: GatewayBackend, request: PageRequest) -> Response:
     seconds = backend.limits.body_timeout_ms / 1_000
-    body = await read_body(request.receive, BATCH_BYTES_MAX, seconds)
+    body = await read_body(request.receive, BATCH_BYTES_MAX, seconds, request.memory)
     # As the client wrote it: the names in it may hold slashes.
     path = request.raw_path.decode("latin-1")
     try:

@@ -14,6 +14,7 @@ from penstock.client.cluster import ClusterError, DelayedPublish
 from penstock.client.cluster.publisher import OutgoingRecord, PublishResult, RecordPosition
 from penstock.core.protocol import ErrorCode
 from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.gateway.memory import MemoryUsedUp
 from penstock.server.http.body import ClientGone, body_chunks, read_body
 from penstock.server.http.message_json import (
     ACKS,
@@ -28,6 +29,7 @@ from penstock.server.http.message_json import (
 )
 from penstock.server.http.operations import (
     JSON,
+    MEMORY,
     OperationTable,
     RestAnswer,
     RestRequest,
@@ -35,7 +37,7 @@ from penstock.server.http.operations import (
     decode_body,
     parse_query,
 )
-from penstock.server.http.problem import Problem, failed, invalid, invalid_json
+from penstock.server.http.problem import Problem, failed, invalid, invalid_json, no_memory
 
 OPERATIONS = OperationTable("publish", "Publishing messages")
 NDJSON = "application/x-ndjson"
@@ -96,7 +98,8 @@ DueRecord = tuple[OutgoingRecord, int | None]
 async def publish(backend: GatewayBackend, scope: Scope, receive: Receive, send: Send) -> None:
     """Without the objects that other operations are given: this one is called thousands of times a second."""
     limits = backend.limits
-    content = await read_body(receive, limits.body_bytes_max, limits.body_timeout_ms / 1_000)
+    seconds = limits.body_timeout_ms / 1_000
+    content = await read_body(receive, limits.body_bytes_max, seconds, scope[MEMORY])
     try:
         body = _PUBLISH.decode(content)
     except (msgspec.DecodeError, RecursionError):
@@ -178,8 +181,10 @@ async def publish_batch(backend: GatewayBackend, request: RestRequest[BatchQuery
     content_type = request.headers.get(b"content-type", b"").decode("latin-1")
     if content_type.partition(";")[0].strip().lower() in STREAM_TYPES:
         return PublishStream(backend, topic, request)
-    seconds = backend.limits.body_timeout_ms / 1_000
-    body = decode_body(await read_body(request.receive, backend.limits.body_bytes_max, seconds), BatchBody)
+    limits = backend.limits
+    seconds = limits.body_timeout_ms / 1_000
+    content = await read_body(request.receive, limits.body_bytes_max, seconds, request.memory)
+    body = decode_body(content, BatchBody)
     records: list[DueRecord | Problem] = []
     for index, message in enumerate(body.messages):
         # All or none are accepted; whether each is stored is another question.
@@ -305,6 +310,7 @@ class PublishStream(Response):
         super().__init__(media_type=NDJSON)
         del self.headers["content-length"]
         self._backend = backend
+        self._memory = request.memory
         self._topic = topic
         self._acks: Acks = request.query.acks or "all"
         self._is_summary = request.query.results == "summary"
@@ -314,43 +320,56 @@ class PublishStream(Response):
         self._failed = 0
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
-        under_way: deque[asyncio.Task[list[Outcome]]] = deque()
+        under_way: deque[tuple[asyncio.Task[list[Outcome]], int]] = deque()
         end: Problem | None = None
         async with asyncio.TaskGroup() as tasks:
             try:
-                async for group in self._groups(receive):
+                async for group, size in self._groups(receive):
                     if len(under_way) == GROUPS_UNDER_WAY_MAX:
-                        await self._respond(await under_way.popleft(), send)
+                        await self._finish_group(*under_way.popleft(), send)
                     records, own_acks = zip(*group, strict=True)
                     stored = store_each(self._backend, self._topic, records, own_acks, self._acks)
-                    under_way.append(tasks.create_task(stored))
+                    under_way.append((tasks.create_task(stored), size))
             except Problem as problem:
                 end = problem
             except ClientGone:
                 # What has come is published all the same: a connection that is lost takes nothing back.
                 return
             while under_way:
-                await self._respond(await under_way.popleft(), send)
+                await self._finish_group(*under_way.popleft(), send)
         if end is not None:
             if not self._has_begun and not self._is_summary:
                 raise end
             await self._respond([end], send)
         await self._finish(send)
 
-    async def _groups(self, receive: Receive) -> AsyncIterator[list[tuple[DueRecord | Problem, Acks | None]]]:
+    async def _groups(
+        self, receive: Receive
+    ) -> AsyncIterator[tuple[list[tuple[DueRecord | Problem, Acks | None]], int]]:
+        """The messages of some lines, and the bytes of these, which count until the group is finished."""
         limits = self._backend.limits
         rest = b""
         async for chunk in body_chunks(receive, limits.body_timeout_ms / 1_000):
+            try:
+                self._memory.take(len(chunk))
+            except MemoryUsedUp as error:
+                raise no_memory(error) from None
             *lines, rest = (rest + chunk).split(b"\n")
             if len(rest) > limits.body_bytes_max:
                 raise Problem(413, "Body too large", f"a line may have {limits.body_bytes_max} bytes")
             for start in range(0, len(lines), GROUP_MESSAGES_MAX):
-                if group := [
-                    _message(line) for line in lines[start : start + GROUP_MESSAGES_MAX] if line.strip()
-                ]:
-                    yield group
+                some = lines[start : start + GROUP_MESSAGES_MAX]
+                size = sum(map(len, some)) + len(some)
+                if group := [_message(line) for line in some if line.strip()]:
+                    yield group, size
+                else:
+                    self._memory.give_back(size)
         if rest.strip():
-            yield [_message(rest)]
+            yield [_message(rest)], len(rest)
+
+    async def _finish_group(self, publishing: "asyncio.Task[list[Outcome]]", size: int, send: Send) -> None:
+        await self._respond(await publishing, send)
+        self._memory.give_back(size)
 
     async def _respond(self, outcomes: list[Outcome], send: Send) -> None:
         for outcome in outcomes:
