@@ -325,6 +325,14 @@ class RestSettings(ConfigSection, frozen=True):
         int,
         Meta(ge=1, le=INT32_MAX, description="How long a client may leave a response unread."),
     ] = 30_000
+    hung_timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=100,
+            le=INT32_MAX,
+            description="How long the process may give no sign of life before it is ended and started again.",
+        ),
+    ] = 15_000
 
 
 class ClientDefaults(ConfigSection, frozen=True):

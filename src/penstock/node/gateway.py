@@ -6,10 +6,13 @@ The node listens at the HTTP address and hands the socket on:
     it has ended           it is started again at once; if it ends too often, after a while,
                            and the node accepts meanwhile: health, readiness and metrics; the
                            rest gets 503
+    it gives no sign of    it is ended, with its stacks in the log, and started again as above
+    life (`hung_timeout_ms`)
 """
 
 import asyncio
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -29,6 +32,9 @@ STOP_MS = 900
 BACKOFF_MS = (0, 500, 1_000, 2_000, 5_000, 10_000, 30_000)
 # A gateway that ran for so long was not broken from the start.
 STEADY_MS = 60_000
+# How long a child may take until its first sign of life, and to write its stacks before it is killed.
+FIRST_SIGN_MS = 60_000
+STACKS_MS = 1_000
 
 
 def not_serving() -> HttpResponse:
@@ -50,6 +56,7 @@ class GatewayProcess:
         # Our end of the socket that tells the child that we live.
         self._alive: socket.socket | None = None
         self._started = Instant(0)
+        self._watch: Timer | None = None
         self._failures = 0
         self._retry: Timer | None = None
         self._patience: Timer | None = None
@@ -103,15 +110,36 @@ class GatewayProcess:
         self._alive = ours
         self._loop.add_reader(ours, self._heard)
         self._started = self._runtime.clock.now()
+        self._expect_sign(max(FIRST_SIGN_MS, self._options.hung_timeout_ms))
         self._pidfd = os.pidfd_open(self._child.pid)
         self._loop.add_reader(self._pidfd, self._ended)
 
     def _heard(self) -> None:
-        """The child has said that it serves, or its end of the socket is closed."""
+        """The child serves, as it says again and again; or its end of the socket is closed."""
         assert self._alive is not None
-        self._loop.remove_reader(self._alive)
-        if self._alive.recv(64):
+        if self._alive.recv(4_096):
             self._settle()
+            self._expect_sign(self._options.hung_timeout_ms)
+        else:
+            self._loop.remove_reader(self._alive)
+
+    def _expect_sign(self, within_ms: int) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        due = Instant(self._runtime.clock.now() + within_ms * MILLISECOND)
+        self._watch = self._runtime.timers.at(due, lambda: self._missed_sign(within_ms))
+
+    def _missed_sign(self, within_ms: int) -> None:
+        assert self._child is not None
+        assert self._alive is not None
+        if select.select([self._alive], [], [], 0)[0]:
+            # It is this process that was late.
+            self._expect_sign(within_ms)
+            return
+        log.error("gateway.hung", pid=self._child.pid, silent_ms=within_ms)
+        self._child.send_signal(signal.SIGABRT)
+        due = Instant(self._runtime.clock.now() + STACKS_MS * MILLISECOND)
+        self._watch = self._runtime.timers.at(due, self.kill)
 
     def _ended(self) -> None:
         code = self._reap()
@@ -128,6 +156,8 @@ class GatewayProcess:
         """Forget a child that has ended; returns its exit code."""
         assert self._child is not None
         assert self._alive is not None
+        if self._watch is not None:
+            self._watch.cancel()
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._loop.remove_reader(self._alive)
@@ -149,7 +179,7 @@ class GatewayProcess:
 
     def stop(self, done: Callback) -> None:
         """End the child in order, or after a while against its will; then call `done`."""
-        for timer in (self._retry, self._patience):
+        for timer in (self._retry, self._patience, self._watch):
             if timer is not None:
                 timer.cancel()
         if self._child is None:

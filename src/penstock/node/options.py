@@ -217,6 +217,7 @@ def _gateway(config: Config) -> GatewayOptions:
     rest = config.rest
     return GatewayOptions(
         node_id=config.node.id,
+        hung_timeout_ms=rest.hung_timeout_ms,
         rest=RestOptions(
             default_topic=rest.default_topic,
             body_bytes_max=rest.body_bytes_max,

@@ -3,13 +3,19 @@
 import os
 import signal
 import socket
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from penstock.node.gateway import PROCESS
+from penstock.runtime.child_command import child_command
+from penstock.server.gateway.options import GatewayOptions
+from penstock.server.gateway.process import SERVING
 from tests.support.clusters import until
 from tests.support.nodes import NodeProcess
 
@@ -38,6 +44,11 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def is_open(address: tuple[str, int]) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(address) == 0
+
+
 def test_every_address_is_served_as_soon_as_the_node_says_that_it_is_ready(node: NodeProcess) -> None:
     with socket.create_connection(node.ready["grpc"].rsplit(":", 1), timeout=SECONDS):
         pass
@@ -57,6 +68,47 @@ def test_a_gateway_that_was_killed_is_started_again(node: NodeProcess) -> None:
 
     assert get(node, "/health") == (200, "penstock")
     assert '"event":"gateway.ended"' in node.said()
+
+
+def test_a_gateway_that_hangs_is_ended_and_started_again(tmp_path: Path) -> None:
+    node = NodeProcess(tmp_path / "data", "rest.enabled=true", "rest.hung_timeout_ms=500").start()
+    try:
+        (first,) = node.gateways()
+
+        os.kill(first, signal.SIGSTOP)
+        until(lambda: node.gateways() not in ([], [first]), "another gateway runs")
+
+        assert get(node, "/health") == (200, "penstock")
+        assert '"event":"gateway.hung"' in node.said()
+        assert not is_running(first)
+    finally:
+        node.kill()
+
+
+def test_the_grpc_port_is_had_as_soon_as_it_is_free() -> None:
+    ours, theirs = socket.socketpair()
+    http, taken = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
+    options = GatewayOptions(
+        http_descriptor=http.fileno(), node_descriptor=theirs.fileno(), grpc=taken.getsockname()
+    )
+    command = child_command(PROCESS, [msgspec.json.encode(options).decode()])
+    with (
+        ours,
+        theirs,
+        http,
+        subprocess.Popen(
+            command, pass_fds=(http.fileno(), theirs.fileno()), stderr=subprocess.PIPE, text=True
+        ) as gateway,
+    ):
+        ours.settimeout(SECONDS)
+        assert ours.recv(64) == SERVING
+        address = taken.getsockname()
+        taken.close()
+        until(lambda: is_open(address), "gRPC listens")
+
+        gateway.terminate()
+        _, said = gateway.communicate(timeout=SECONDS)
+        assert said.index("grpc.not_listening") < said.index("grpc.listening")
 
 
 def test_a_gateway_ends_with_its_node(node: NodeProcess) -> None:

@@ -29,7 +29,10 @@ class ServerThread:
         host, _, port = node.bootstrap_servers.rpartition(":")
         page_host, _, page_port = node.http_url.removeprefix("http://").rpartition(":")
         self._options = GatewayOptions(
-            bootstrap=(host, int(port)), pages=(page_host, int(page_port)), rest=rest or RestOptions()
+            bootstrap=(host, int(port)),
+            pages=(page_host, int(page_port)),
+            grpc=("127.0.0.1", 0),
+            rest=rest or RestOptions(),
         )
         self._limits = limits
         self._is_open = threading.Event()
@@ -55,7 +58,7 @@ class ServerThread:
         self._loop = asyncio.get_running_loop()
         backend = GatewayBackend(self._options)
         server = GrpcServer(backend, self._limits)
-        self.port = await server.open(("127.0.0.1", 0))
+        self.port = await server.open()
         self._is_open.set()
         await self._stop.wait()
         await backend.close()

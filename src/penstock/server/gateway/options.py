@@ -25,6 +25,8 @@ class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
     http_descriptor: int = -1
     # Closed by the kernel when the node ends.
     node_descriptor: int = -1
+    # How long a gateway may be silent. It gives a sign of life on that socket several times as often.
+    hung_timeout_ms: int = 15_000
     bootstrap: tuple[str, int] = ("127.0.0.1", 9092)
     # Where the node itself serves health, readiness and metrics.
     pages: tuple[str, int] = ("127.0.0.1", 0)

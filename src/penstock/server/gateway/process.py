@@ -5,11 +5,13 @@ and the socket that both hold ends as well.
 """
 
 import asyncio
+import faulthandler
 import os
 import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,8 +25,10 @@ from penstock.server.gateway.options import GatewayOptions
 if TYPE_CHECKING:
     from penstock.server.grpc.server import GrpcServer
 
-# What the node is told once requests are served at every address.
+# What the node is told once requests are served at every address, and again for as long as the loop turns.
 SERVING = b"serving\n"
+SIGNS_PER_TIMEOUT = 5
+GRPC_RETRY_SECONDS = 1.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,6 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     )
     # Ctrl-C on a terminal reaches the whole process group; the node decides what to do about it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A node that ends a gateway which hangs wants to know where it does.
+    faulthandler.enable()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(options))
     return 0
@@ -60,12 +66,18 @@ async def serve(options: GatewayOptions) -> None:
     app = rest_app(backend)
     http = RestServer(app, options.rest, app, backend.memory)
     await http.open(socket.socket(fileno=options.http_descriptor))
-    grpc = await _grpc_server(backend)
+    grpc = _grpc_server(backend)
+    is_open = grpc is None or await _open(grpc)
     # Looking for cycles among the records of large batches costs a fifth of what handling them does.
     freeze_garbage_collector()
-    node.send(SERVING)
-    await stop.wait()
-    backend.stopping.set()
+    async with asyncio.TaskGroup() as background:
+        tasks = [background.create_task(_give_signs(node, options.hung_timeout_ms / 1_000))]
+        if grpc is not None and not is_open:
+            tasks.append(background.create_task(_open_later(grpc)))
+        await stop.wait()
+        backend.stopping.set()
+        for task in tasks:
+            task.cancel()
     async with asyncio.TaskGroup() as closing:
         closing.create_task(http.close())
         if grpc is not None:
@@ -73,7 +85,16 @@ async def serve(options: GatewayOptions) -> None:
     await backend.close()
 
 
-async def _grpc_server(backend: GatewayBackend) -> "GrpcServer | None":
+async def _give_signs(node: socket.socket, timeout_seconds: float) -> None:
+    """Tell the node that the loop turns."""
+    while True:
+        with suppress(OSError):
+            # The node hangs itself and has enough to read, or is about to end us.
+            node.send(SERVING)
+        await asyncio.sleep(timeout_seconds / SIGNS_PER_TIMEOUT)
+
+
+def _grpc_server(backend: GatewayBackend) -> "GrpcServer | None":
     """The gRPC server if there is to be one; REST is served without it as well."""
     if backend.options.grpc is None:
         return None
@@ -84,13 +105,25 @@ async def _grpc_server(backend: GatewayBackend) -> "GrpcServer | None":
             raise
         log.error("grpc.not_built", module=missing.name, command="python setup.py protos")
         return None
-    server = GrpcServer(backend, backend.options.grpc_limits)
+    return GrpcServer(backend, backend.options.grpc_limits)
+
+
+async def _open(server: "GrpcServer") -> bool:
     try:
-        await server.open(backend.options.grpc)
+        await server.open()
     except OSError as error:
-        log.error("grpc.not_listening", reason=str(error))
-        return None
-    return server
+        log.error("grpc.not_listening", reason=str(error), retry_ms=round(GRPC_RETRY_SECONDS * 1_000))
+        return False
+    return True
+
+
+async def _open_later(server: "GrpcServer") -> None:
+    """Somebody else has the port, such as a gateway before us that has not ended quite: try again."""
+    while True:
+        await asyncio.sleep(GRPC_RETRY_SECONDS)
+        with suppress(OSError):
+            await server.open()
+            return
 
 
 def _node_ended(node: socket.socket) -> None:

@@ -9,7 +9,6 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from penstock.client.connection import BrokerAddress
 from penstock.observability import log
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.grpc.options import GrpcOptions
@@ -36,8 +35,9 @@ class GrpcServer:
         self._watch: asyncio.Task[None] | None = None
         self._tasks = asyncio.TaskGroup()
 
-    async def open(self, address: BrokerAddress) -> int:
+    async def open(self) -> int:
         """Accept calls from now on; returns the port. Raises OSError if the address cannot be had."""
+        assert self._backend.options.grpc is not None
         options = self._options
         self._server = grpc.aio.server(
             maximum_concurrent_rpcs=options.calls_max,
@@ -57,7 +57,7 @@ class GrpcServer:
         reflection.enable_server_reflection(
             (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
         )
-        host, port = address
+        host, port = self._backend.options.grpc
         try:
             port = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         except RuntimeError as error:
