@@ -59,6 +59,7 @@ from penstock.core.protocol.messages.queue_settle import (
     REJECT,
     RELEASE,
     RENEW,
+    RETURN,
     QueueSettleRequest,
 )
 
@@ -196,6 +197,10 @@ class QueueClient:
     ) -> list[ClusterError | None]:
         """Records that nobody can handle: to the dead letters, without another try."""
         return await self.settle(group, REJECT, receipts, reason=reason)
+
+    async def give_back(self, group: str, receipts: Sequence[str]) -> list[ClusterError | None]:
+        """Records that nobody has worked on: others get them at once, and this delivery does not count."""
+        return await self.settle(group, RETURN, receipts)
 
     async def renew(
         self, group: str, receipts: Sequence[str], *, lease_ms: int = -1

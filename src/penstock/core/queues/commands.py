@@ -255,7 +255,7 @@ class ReleaseRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReturnRecords:
-    """The leases did not reach their consumer: as if there had been none. From the node itself."""
+    """The leases did not reach their consumer, or it did nothing with them: as if there had been none."""
 
     on_reply: OnReply
     queue: QueueId

@@ -2,7 +2,7 @@
 
 In queue mode a message is *in flight* from when it is leased until the client settles it, through this
 server, or its lease ends. The stream takes no more than the client allows to be in flight. What is still in
-flight when the stream ends goes back to the queue.
+flight when the stream ends goes back to the queue, and that delivery does not count.
 
 In log mode each partition is read ahead by one read, and its records wait until the client reads.
 """
@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Any, Final
 
 from penstock.client.cluster import ClusterError
-from penstock.core.protocol.messages.queue_settle import RELEASE
 from penstock.observability import log
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.grpc.message_proto import Place, fill_leased, fill_logged
@@ -145,7 +144,7 @@ class Subscriptions:
                     receipts += await _last_received(receiving)
                 for start in range(0, len(receipts), RECEIPTS_MAX):
                     some = receipts[start : start + RECEIPTS_MAX]
-                    await self._backend.queues.settle(group, RELEASE, some, delay_ms=0)
+                    await self._backend.queues.give_back(group, some)
         except (ClusterError, TimeoutError) as error:
             # Their leases end by themselves.
             log.info("grpc.release_failed", group=group, messages=len(receipts), error=str(error))

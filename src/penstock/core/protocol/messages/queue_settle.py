@@ -9,6 +9,8 @@ ACKNOWLEDGE: Final = 0
 RELEASE: Final = 1
 REJECT: Final = 2
 RENEW: Final = 3
+# As if the records had not been received: deliver them to others, and do not count this delivery.
+RETURN: Final = 4
 
 
 @message(api_key=10_002, versions=range(1), flexible_from=0)

@@ -538,9 +538,7 @@ async def _receive(
 async def _release(backend: GatewayBackend, group: str, records: Sequence[Any]) -> None:
     # If that fails, the leases end by themselves.
     with suppress(ClusterError):
-        await backend.queues.settle(
-            group, RELEASE, [each.receipt for each in records], delay_ms=0, reason="the client has gone"
-        )
+        await backend.queues.give_back(group, [each.receipt for each in records])
 
 
 async def _read(

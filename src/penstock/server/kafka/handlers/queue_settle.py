@@ -10,6 +10,7 @@ from penstock.core.protocol.messages.queue_settle import (
     REJECT,
     RELEASE,
     RENEW,
+    RETURN,
     QueueSettleRequest,
     QueueSettleResponse,
     QueueSettleResponseResult,
@@ -23,6 +24,7 @@ from penstock.core.queues import (
     RejectRecords,
     ReleaseRecords,
     RenewLeases,
+    ReturnRecords,
     TransactionProducer,
 )
 from penstock.security import AclOperation
@@ -71,7 +73,7 @@ def _refusal(request: QueueSettleRequest, call: Request) -> QueueRefusal | None:
 
 def _problem_with(request: QueueSettleRequest) -> str:
     is_transactional = request.transactional_id is not None
-    if request.action not in (ACKNOWLEDGE, RELEASE, REJECT, RENEW):
+    if request.action not in (ACKNOWLEDGE, RELEASE, REJECT, RENEW, RETURN):
         return f"action: there is no {request.action}"
     if not 0 < len(request.receipts) <= RECEIPTS_MAX:
         return f"receipts: one request has 1 to {RECEIPTS_MAX:,}"
@@ -110,6 +112,8 @@ def _command(request: QueueSettleRequest, call: Request) -> SettleCommand:
             return RejectRecords(
                 on_reply=on_reply, queue=queue, claims=claims, consumer=consumer, reason=reason
             )
+        if request.action == RETURN:
+            return ReturnRecords(on_reply=on_reply, queue=queue, claims=claims, consumer=consumer)
         lease_ms = None if request.lease_ms == UNCHANGED else request.lease_ms
         return RenewLeases(
             on_reply=on_reply, queue=queue, claims=claims, consumer=consumer, lease_ms=lease_ms

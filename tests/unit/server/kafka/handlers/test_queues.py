@@ -52,6 +52,7 @@ from penstock.core.protocol.messages.queue_settle import (
     REJECT,
     RELEASE,
     RENEW,
+    RETURN,
     QueueSettleRequest,
     QueueSettleResponse,
 )
@@ -239,6 +240,17 @@ def test_a_released_record_is_delivered_again_after_its_delay(queues: QueueClien
     queues.stage.run(60 * SECOND)
     (again,) = received(queues.receive()).records
     assert again.attempt == 2
+    assert queues.settle(ACKNOWLEDGE, record.receipt, again.receipt) == [ErrorCode.INVALID_RECORD_STATE, 0]
+
+
+def test_a_returned_record_is_delivered_at_once_as_if_it_had_not_been(queues: QueueClient) -> None:
+    queues.produce(0, "a")
+    (record,) = queues.receive().records
+
+    assert queues.settle(RETURN, record.receipt) == [0]
+
+    (again,) = queues.receive().records
+    assert again.attempt == 1
     assert queues.settle(ACKNOWLEDGE, record.receipt, again.receipt) == [ErrorCode.INVALID_RECORD_STATE, 0]
 
 
