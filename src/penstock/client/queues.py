@@ -12,7 +12,7 @@ from typing import Any
 from penstock.client.connection import connect
 from penstock.client.coordinator import COORDINATOR_CHANGES, PAUSE_SECONDS, Deadline, error_name
 from penstock.client.endpoint import ClientError, Endpoint
-from penstock.client.received import received
+from penstock.client.received import received, results_of
 from penstock.core.protocol import ErrorCode, Message
 from penstock.core.protocol.messages.queue_alter import QueueAlterRequest
 from penstock.core.protocol.messages.queue_describe import QueueDescribeRequest
@@ -200,7 +200,7 @@ class GroupQueues:
             group_id=self._group_id, action=action, receipts=tuple(receipts), **fields
         )
         answer = _ask(self._endpoint, request)
-        failed = [row for row in answer.results if row.error_code]
+        failed = [row for row in results_of(answer) if row.error_code]
         for row in failed[:1]:
             _expect(row, f"{len(failed)} of {len(receipts)} receipts: " if len(receipts) > 1 else "")
 

@@ -1,12 +1,17 @@
-"""What a consumer makes of the response to QueueReceive."""
+"""What a consumer makes of the responses to QueueReceive and QueueSettle."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 from uuid import UUID
 
 from penstock.core.model import Offset, PartitionIndex, TopicId
 from penstock.core.protocol.messages.queue_receive import QueueReceiveResponse
+from penstock.core.protocol.messages.queue_settle import (
+    QueueSettleRequestLease,
+    QueueSettleResponse,
+    QueueSettleResponseResult,
+)
 from penstock.core.queues import Receipt, write_receipt
 from penstock.core.records import RecordSlice, records_in
 
@@ -69,3 +74,39 @@ def _records(response: QueueReceiveResponse) -> Iterator[list[ReceivedRecord]]:
             new(ReceivedRecord, (topic, partition, *record, attempt, acquisition))
             for record in records_in(piece)
         ]
+
+
+def leases_of(records: Iterable[ReceivedRecord]) -> tuple[QueueSettleRequestLease, ...]:
+    """What the receipts of these say, neighbours together."""
+    leases: list[QueueSettleRequestLease] = []
+    first: ReceivedRecord | None = None
+    end = count = 0
+    known: tuple[object, ...] = ()
+    for record in records:
+        offset = record[2]
+        if offset != end or (record[1], record[7], record[8]) != known:
+            if first is not None:
+                leases.append(_lease(first, count))
+            first, count, known = record, 0, (record[1], record[7], record[8])
+        end = offset + 1
+        count += 1
+    if first is not None:
+        leases.append(_lease(first, count))
+    return tuple(leases)
+
+
+def _lease(first: ReceivedRecord, count: int) -> QueueSettleRequestLease:
+    topic_id, token = first.acquisition
+    return QueueSettleRequestLease(
+        topic_id=topic_id,
+        partition=first.partition,
+        token=token,
+        attempt=first.attempt,
+        offset=first.offset,
+        count=count,
+    )
+
+
+def results_of(response: QueueSettleResponse) -> list[QueueSettleResponseResult]:
+    """What became of each record."""
+    return [row for row in response.results for _ in range(row.count)]

@@ -12,6 +12,7 @@ from penstock.client.connection import BrokerConnection
 from penstock.client.coordinator import Deadline
 from penstock.client.delay_load import DelayLoad, await_due, schedule_at_rate
 from penstock.client.delays import DelayAdmin, LaterRecord
+from penstock.client.received import received
 from penstock.core.protocol.messages.queue_receive import QueueReceiveRequest, QueueReceiveRequestTopic
 from penstock.testing import Broker
 from penstock.testing import broker as running_broker
@@ -88,9 +89,9 @@ def test_a_record_with_the_header_is_in_the_log_at_once_and_in_queues_when_it_is
 
     host, _, port = node.bootstrap_servers.rpartition(":")
     with closing(BrokerConnection((host, int(port)))) as connection:
-        received: list[tuple[bytes, int]] = []
+        values: list[tuple[bytes, int]] = []
         deadline = Deadline(PATIENCE_SECONDS)
-        while len(received) < 2 and not deadline.is_over():
+        while len(values) < 2 and not deadline.is_over():
             answer = connection.ask(
                 QueueReceiveRequest(
                     group_id="workers",
@@ -99,8 +100,8 @@ def test_a_record_with_the_header_is_in_the_log_at_once_and_in_queues_when_it_is
                     wait_ms=1_000,
                 )
             )
-            received += [(bytes(record.value), now_ms()) for record in answer.records]
+            values += [(record.value or b"", now_ms()) for record in received(answer).records]
 
     assert [value for value, _ in consumed(node, topic, 2, lambda: True)] == [b"parked", b"plain"]
-    assert [value for value, _ in received] == [b"plain", b"parked"]
-    assert received[1][1] >= deliver_at
+    assert [value for value, _ in values] == [b"plain", b"parked"]
+    assert values[1][1] >= deliver_at

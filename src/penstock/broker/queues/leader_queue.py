@@ -594,8 +594,4 @@ def _ignore(_: QueueReply) -> None:
 
 
 def _claims(leases: Leases, token: int) -> tuple[LeaseClaim, ...]:
-    return tuple(
-        LeaseClaim(Offset(offset), attempt, token)
-        for start, end, attempt in leases
-        for offset in range(start, end)
-    )
+    return tuple(LeaseClaim(start, attempt, token, end - start) for start, end, attempt in leases)

@@ -26,7 +26,7 @@ from penstock.broker.queues.peers import (
 )
 from penstock.broker.queues.record_reader import RecordReader
 from penstock.core.metadata import MetadataImage
-from penstock.core.model import ApiError, ErrorKind
+from penstock.core.model import ApiError, ErrorKind, PartitionIndex, TopicId
 from penstock.core.queues import (
     ATTEMPTS_MAX,
     REDRIVE_GROUP,
@@ -41,9 +41,8 @@ from penstock.core.queues import (
     QueueOk,
     QueueReply,
     QueueSettings,
-    Receipt,
     ReturnRecords,
-    read_receipt,
+    read_receipts,
 )
 from penstock.runtime import Callback, Runtime
 
@@ -146,41 +145,35 @@ class QueueView:
 
     def settle(
         self,
-        group_id: str,
-        receipts: Sequence[str],
+        claimed: Sequence[tuple[QueueId, LeaseClaim] | ApiError],
         command_of: Callable[[OnReply, QueueId, tuple[LeaseClaim, ...]], ClaimCommand],
         done: Callable[[list[ApiError | None]], None],
         *,
         transactional_id: str | None = None,
     ) -> None:
-        """Have the coordinators decide on what was received; `done` gets one entry per receipt.
+        """Have the coordinators decide on what was received; `done` gets one entry per record.
 
         Each queue decides by itself: some may grant what they were asked for while others are not available.
         """
-        results: list[ApiError | None] = [None] * len(receipts)
+        results: list[ApiError | None] = []
         places: dict[QueueId, list[int]] = {}
         claims: dict[QueueId, list[LeaseClaim]] = {}
-        for place, text in enumerate(receipts):
-            receipt = read_receipt(text)
-            if isinstance(receipt, ApiError):
-                results[place] = receipt
+        for each in claimed:
+            if isinstance(each, ApiError):
+                results.append(each)
                 continue
-            queue = QueueId(group_id, receipt.topic_id, receipt.partition)
-            places.setdefault(queue, []).append(place)
-            claims.setdefault(queue, []).append(receipt.claim)
+            queue, claim = each
+            places.setdefault(queue, []).append(len(results))
+            claims.setdefault(queue, []).append(claim)
+            results += [None] * claim.records
         # One for this call, so that nothing is returned before everything was asked.
         left = len(claims) + 1
 
         def replied(queue: QueueId | None, reply: QueueReply) -> None:
             nonlocal left
             left -= 1
-            for number, place in enumerate(places[queue] if queue is not None else ()):
-                if isinstance(reply, ClaimResults):
-                    kind = reply.errors[number]
-                    results[place] = None if kind is None else ApiError(kind)
-                else:
-                    assert isinstance(reply, ApiError), reply
-                    results[place] = reply
+            if queue is not None and not (isinstance(reply, ClaimResults) and not any(reply.errors)):
+                _put_errors(results, reply, places[queue], claims[queue])
             if not left:
                 done(results)
 
@@ -256,15 +249,46 @@ class QueueView:
             del self._led[led.queue]
 
 
+def _put_errors(
+    results: list[ApiError | None], reply: QueueReply, places: Sequence[int], claims: Sequence[LeaseClaim]
+) -> None:
+    """Say at their places what became of claims."""
+    number = 0
+    for place, claim in zip(places, claims, strict=True):
+        for index in range(place, place + claim.records):
+            if isinstance(reply, ClaimResults):
+                kind = reply.errors[number]
+                results[index] = None if kind is None else ApiError(kind)
+            else:
+                assert isinstance(reply, ApiError), reply
+                results[index] = reply
+            number += 1
+
+
+def claims_of(group_id: str, receipts: Sequence[str]) -> list[tuple[QueueId, LeaseClaim] | ApiError]:
+    """The claim of each receipt, and the queue to send it to; an error if it is no receipt."""
+    queues: dict[tuple[TopicId, PartitionIndex], QueueId] = {}
+    found: list[tuple[QueueId, LeaseClaim] | ApiError] = []
+    for receipt in read_receipts(receipts):
+        if isinstance(receipt, ApiError):
+            found.append(receipt)
+            continue
+        topic_id, partition, offset, attempt, token = receipt
+        queue = queues.get((topic_id, partition))
+        if queue is None:
+            queue = queues[topic_id, partition] = QueueId(group_id, topic_id, partition)
+        found.append((queue, LeaseClaim(offset, attempt, token)))
+    return found
+
+
 def claims_by_queue(
     group_id: str, receipts: Sequence[str]
 ) -> dict[QueueId, tuple[LeaseClaim, ...]] | ApiError:
     """The claims of a consumer by the queue to send them to; an error if one of them is no receipt."""
     found: dict[QueueId, list[LeaseClaim]] = {}
-    for text in receipts:
-        receipt: Receipt | ApiError = read_receipt(text)
-        if isinstance(receipt, ApiError):
-            return receipt
-        queue = QueueId(group_id, receipt.topic_id, receipt.partition)
-        found.setdefault(queue, []).append(receipt.claim)
+    for each in claims_of(group_id, receipts):
+        if isinstance(each, ApiError):
+            return each
+        queue, claim = each
+        found.setdefault(queue, []).append(claim)
     return {queue: tuple(claims) for queue, claims in found.items()}

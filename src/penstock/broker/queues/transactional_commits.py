@@ -7,7 +7,7 @@ from penstock.broker.partitions import LeaderPartition
 from penstock.broker.transactions.coordinator_commands import TransactionalCommand, TransactionalCommands
 from penstock.broker.transactions.verification import TransactionVerification
 from penstock.core.model import ApiError, ErrorKind
-from penstock.core.queues import AcknowledgeRecords, FinishMoves, QueueCommand, QueueId
+from penstock.core.queues import AcknowledgeRecords, FinishMoves, QueueCommand, QueueId, claims_count
 
 # About what one of its offsets takes in memory while a command waits.
 OFFSET_BYTES = 100
@@ -41,7 +41,7 @@ class TransactionalQueueCommits:
             self._queues.submit(command)
         else:
             assert isinstance(command, AcknowledgeRecords | FinishMoves)
-            count = len(command.claims if isinstance(command, AcknowledgeRecords) else command.offsets)
+            count = len(command.offsets) if isinstance(command, FinishMoves) else claims_count(command.claims)
             self._commands.submit(
                 TransactionalCommand(
                     producer,

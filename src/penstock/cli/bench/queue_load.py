@@ -125,7 +125,7 @@ async def _receive_and_ack(address: tuple[str, int], topic: str, group: str, loa
                 if not got.records:
                     empty += 1
                     continue
-                for error in await queues.ack(group, [record.receipt for record in got.records]):
+                for error in await queues.ack(group, got.records):
                     if error is not None:
                         raise error
                 measured.latencies_ns.append(time.perf_counter_ns() - began)

@@ -3,7 +3,7 @@
     received = await queues.receive("mailers", "worker-1", ["emails"], wait_ms=5_000)
     for record in received.records:
         ...
-    await queues.ack("mailers", [record.receipt for record in received.records])
+    await queues.ack("mailers", received.records)
 
 Any broker takes these requests and passes them on to whom they belong. What a queue does not want at
 the moment (its host starts, or moves) is tried again until the time is over. A response that is lost is
@@ -25,7 +25,7 @@ from penstock.client.cluster.client import (
     ClusterTopic,
 )
 from penstock.client.cluster.errors import ClusterError, expect
-from penstock.client.received import Received, received
+from penstock.client.received import Received, ReceivedRecord, leases_of, received, results_of
 from penstock.core.protocol import ErrorCode, Message
 from penstock.core.protocol.messages.cancel_delays import CancelDelaysRequest
 from penstock.core.protocol.messages.delay_records import (
@@ -130,7 +130,7 @@ class QueueClient:
         self,
         group: str,
         action: int,
-        receipts: Sequence[str],
+        receipts: Sequence[str] | Sequence[ReceivedRecord],
         *,
         consumer: str | None = None,
         delay_ms: int = -1,
@@ -138,7 +138,10 @@ class QueueClient:
         reason: str = "",
         transaction: AckTransaction | None = None,
     ) -> list[ClusterError | None]:
-        """Say what became of records; for each receipt None, or why it was refused."""
+        """Say what became of records; for each None, or why it was refused.
+
+        By their receipts, or as they were received: that is less to send.
+        """
         if not receipts:
             return []
         if len(receipts) > _SETTLED_MAX:
@@ -152,12 +155,14 @@ class QueueClient:
                 reason=reason,
                 transaction=transaction,
             )
+        records = [each for each in receipts if not isinstance(each, str)]
         joined = transaction or AckTransaction("", -1, -1)
         request = QueueSettleRequest(
             group_id=group,
             consumer=consumer,
             action=action,
-            receipts=tuple(receipts),
+            receipts=tuple([each for each in receipts if isinstance(each, str)]),
+            leases=leases_of(records),
             delay_ms=delay_ms,
             lease_ms=lease_ms,
             reason=reason,
@@ -165,10 +170,10 @@ class QueueClient:
             producer_id=joined.producer_id,
             producer_epoch=joined.producer_epoch,
         )
-        return _outcomes((await self._ask(request)).results)
+        return _outcomes(results_of(await self._ask(request)))
 
     async def _settle_in_portions(
-        self, group: str, action: int, receipts: Sequence[str], **details: Any
+        self, group: str, action: int, receipts: Sequence[str] | Sequence[ReceivedRecord], **details: Any
     ) -> list[ClusterError | None]:
         found: list[ClusterError | None] = []
         for start in range(0, len(receipts), _SETTLED_MAX):
@@ -181,29 +186,40 @@ class QueueClient:
         return found
 
     async def ack(
-        self, group: str, receipts: Sequence[str], *, transaction: AckTransaction | None = None
+        self,
+        group: str,
+        receipts: Sequence[str] | Sequence[ReceivedRecord],
+        *,
+        transaction: AckTransaction | None = None,
     ) -> list[ClusterError | None]:
         """Finish records."""
         return await self.settle(group, ACKNOWLEDGE, receipts, transaction=transaction)
 
     async def nack(
-        self, group: str, receipts: Sequence[str], *, delay_ms: int = -1, reason: str = ""
+        self,
+        group: str,
+        receipts: Sequence[str] | Sequence[ReceivedRecord],
+        *,
+        delay_ms: int = -1,
+        reason: str = "",
     ) -> list[ClusterError | None]:
         """Give records back, to be delivered again after a delay (-1: the group's backoff)."""
         return await self.settle(group, RELEASE, receipts, delay_ms=delay_ms, reason=reason)
 
     async def reject(
-        self, group: str, receipts: Sequence[str], *, reason: str = ""
+        self, group: str, receipts: Sequence[str] | Sequence[ReceivedRecord], *, reason: str = ""
     ) -> list[ClusterError | None]:
         """Records that nobody can handle: to the dead letters, without another try."""
         return await self.settle(group, REJECT, receipts, reason=reason)
 
-    async def give_back(self, group: str, receipts: Sequence[str]) -> list[ClusterError | None]:
+    async def give_back(
+        self, group: str, receipts: Sequence[str] | Sequence[ReceivedRecord]
+    ) -> list[ClusterError | None]:
         """Records that nobody has worked on: others get them at once, and this delivery does not count."""
         return await self.settle(group, RETURN, receipts)
 
     async def renew(
-        self, group: str, receipts: Sequence[str], *, lease_ms: int = -1
+        self, group: str, receipts: Sequence[str] | Sequence[ReceivedRecord], *, lease_ms: int = -1
     ) -> list[ClusterError | None]:
         """Keep records for another lease."""
         return await self.settle(group, RENEW, receipts, lease_ms=lease_ms)

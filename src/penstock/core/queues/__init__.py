@@ -116,7 +116,9 @@ from penstock.core.queues.receipts import (
     TOKEN_MAX,
     LeaseClaim,
     Receipt,
+    claims_count,
     read_receipt,
+    read_receipts,
     write_receipt,
 )
 from penstock.core.queues.record_headers import (
@@ -184,7 +186,9 @@ __all__ = [
     "PeekedState",
     "QueueOk",
     "Receipt",
+    "claims_count",
     "read_receipt",
+    "read_receipts",
     "write_receipt",
     "INVALID_RECEIPT",
     "QueueFact",

@@ -86,7 +86,7 @@ class RecordsAcquired:
 
 @dataclass(frozen=True, slots=True)
 class ClaimResults:
-    """One entry per claim, in the order of the command: None where it was granted."""
+    """One entry per record that was claimed, in the order of the command: None where it was granted."""
 
     errors: tuple[ErrorKind | None, ...]
 

@@ -81,7 +81,7 @@ from penstock.core.queues.facts import (
     runs_of,
 )
 from penstock.core.queues.queue import Queue, lease_deadline
-from penstock.core.queues.receipts import ATTEMPTS_MAX, TOKEN_MAX, LeaseClaim
+from penstock.core.queues.receipts import ATTEMPTS_MAX, TOKEN_MAX, LeaseClaim, claims_count
 from penstock.core.values import dataclass
 
 LEASE_ENDED = "the lease ended without an acknowledgement"
@@ -481,14 +481,16 @@ class QueueCoordinator:
             return
         granted: dict[Offset, QueueEntry] = {}
         errors: list[ErrorKind | None] = []
+        entries, consumer = queue.entries, command.consumer
         for claim in command.claims:
-            entry = queue.entries.get(claim.offset)
-            error = _problem_with_claim(entry, claim, command.consumer)
-            if error is None and claim.offset in granted:
-                error = ErrorKind.INVALID_RECORD_STATE
-            if error is None and entry is not None:
-                granted[claim.offset] = entry
-            errors.append(error)
+            for offset in range(claim.offset, claim.offset + claim.records):
+                entry = entries.get(Offset(offset))
+                error = _problem_with_claim(entry, claim, consumer)
+                if error is None and offset in granted:
+                    error = ErrorKind.INVALID_RECORD_STATE
+                if error is None and entry is not None:
+                    granted[entry.offset] = entry
+                errors.append(error)
         if granted:
             self._settle(queue, command, granted, outcome)
         outcome.reply(command.on_reply, ClaimResults(tuple(errors)))
@@ -526,7 +528,7 @@ class QueueCoordinator:
 
     def _problem_with_claims(self, command: ClaimCommand) -> str:
         options = self._options
-        if len(command.claims) > options.claims_max:
+        if claims_count(command.claims) > options.claims_max:
             return f"one request is about {options.claims_max:,} records at most"
         match command:
             case ReleaseRecords(delay_ms=int(delay_ms)) if not 0 <= delay_ms <= options.delay_ms_max:

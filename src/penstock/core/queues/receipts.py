@@ -12,6 +12,7 @@ Left out: a signature. A token cannot be guessed, and is checked where the lease
 import base64
 import binascii
 import struct
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
@@ -23,18 +24,25 @@ ATTEMPTS_MAX = 2**16 - 1
 TOKEN_MAX = 2**63 - 1
 _LAYOUT = struct.Struct(">B16siqHq")
 _CHARS = 4 * _LAYOUT.size // 3
+_TO_URL = bytes.maketrans(b"+/", b"-_")
 INVALID_RECEIPT = ApiError(ErrorKind.INVALID_REQUEST, "this is not a receipt of a delivered message")
 
 
 class LeaseClaim(NamedTuple):
-    """A record as its holder names it.
+    """Records as their holder names them: one, or several with consecutive offsets.
 
-    By the token and attempt of its receipt; or, without them, as the consumer that the command names.
+    By the token and attempt of their receipts; or, without them, as the consumer that the command names.
     """
 
     offset: Offset
     attempt: int | None = None
     token: int | None = None
+    records: int = 1
+
+
+def claims_count(claims: Iterable[LeaseClaim]) -> int:
+    """How many records these are about."""
+    return sum([claim.records for claim in claims])
 
 
 class Receipt(NamedTuple):
@@ -55,7 +63,21 @@ def write_receipt(receipt: Receipt) -> str:
     """The receipt as consumers get it."""
     topic_id, partition, offset, attempt, token = receipt
     packed = _LAYOUT.pack(VERSION, topic_id.bytes, partition, offset, attempt, token)
-    return base64.urlsafe_b64encode(packed).decode("ascii")
+    return binascii.b2a_base64(packed, newline=False).translate(_TO_URL).decode("ascii")
+
+
+def read_receipts(texts: Sequence[str]) -> list[Receipt | ApiError]:
+    """Receipts that a consumer sent, as `read_receipt` reads each of them."""
+    joined = "".join(texts)
+    if len(joined) == _CHARS * len(texts) and all(len(text) == _CHARS for text in texts):
+        try:
+            # Each has whole groups of four characters: so has what they make together.
+            packed = base64.b64decode(joined, altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            packed = b""
+        if len(packed) == _LAYOUT.size * len(texts):
+            return [_receipt(*fields) for fields in _LAYOUT.iter_unpack(packed)]
+    return [read_receipt(text) for text in texts]
 
 
 def read_receipt(text: str) -> Receipt | ApiError:
@@ -68,7 +90,12 @@ def read_receipt(text: str) -> Receipt | ApiError:
         return INVALID_RECEIPT
     if len(packed) != _LAYOUT.size:
         return INVALID_RECEIPT
-    version, topic_id, partition, offset, attempt, token = _LAYOUT.unpack(packed)
+    return _receipt(*_LAYOUT.unpack(packed))
+
+
+def _receipt(
+    version: int, topic_id: bytes, partition: int, offset: int, attempt: int, token: int
+) -> Receipt | ApiError:
     if version != VERSION or partition < 0 or offset < 0 or attempt < 1 or token < 0:
         return INVALID_RECEIPT
     return Receipt(_topic_id(topic_id), PartitionIndex(partition), Offset(offset), attempt, token)

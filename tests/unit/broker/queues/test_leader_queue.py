@@ -200,7 +200,7 @@ def test_a_record_that_the_log_has_lost_since_is_finished_and_another_asked_for(
     bench.reply(AcquireRecords, acquired((0, 1)))
 
     acknowledged = bench.reply(AcknowledgeRecords, ClaimResults((None,)))
-    assert [tuple(claim) for claim in acknowledged.claims] == [(0, 1, 7)]
+    assert [tuple(claim) for claim in acknowledged.claims] == [(0, 1, 7, 1)]
     bench.reply(AcquireRecords, acquired((1, 1)))
     assert [[each.record.offset for each in reply.records] for reply in replies] == [[1]]
 
@@ -227,7 +227,7 @@ def test_a_delivery_fails_if_the_log_is_damaged_and_not_if_the_leader_cannot_rea
 
     assert replies == [error]
     given_back = bench.take(command)
-    assert [tuple(claim) for claim in given_back.claims] == [(0, 1, 7)]
+    assert [tuple(claim) for claim in given_back.claims] == [(0, 1, 7, 1)]
 
 
 def test_a_queue_without_consumers_is_closed_after_a_while() -> None:

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model import Offset, PartitionIndex, TopicId
-from penstock.core.queues import INVALID_RECEIPT, TOKEN_MAX, LeaseClaim, Receipt, read_receipt, write_receipt
+from penstock.core.queues import (
+    INVALID_RECEIPT,
+    TOKEN_MAX,
+    LeaseClaim,
+    Receipt,
+    read_receipt,
+    read_receipts,
+    write_receipt,
+)
 
 RECEIPT = Receipt(TopicId(UUID(int=7)), PartitionIndex(3), Offset(1_000), 2, 0x0102030405060708)
 
@@ -42,6 +50,16 @@ def test_any_text_is_a_receipt_or_an_error(text: str) -> None:
     read = read_receipt(text)
 
     assert read == INVALID_RECEIPT or (isinstance(read, Receipt) and write_receipt(read) == text)
+
+
+@given(
+    st.lists(
+        st.sampled_from([write_receipt(RECEIPT), write_receipt(RECEIPT._replace(attempt=3))])
+        | st.text("ABCabc019-_=", min_size=51, max_size=53)
+    )
+)
+def test_receipts_are_read_together_as_one_by_one(texts: list[str]) -> None:
+    assert read_receipts(texts) == [read_receipt(text) for text in texts]
 
 
 @pytest.mark.parametrize(

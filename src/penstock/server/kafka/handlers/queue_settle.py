@@ -2,8 +2,18 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import groupby
 
-from penstock.core.model import ApiError, ErrorKind, ProducerEpoch, ProducerId
+from penstock.broker.queues.queue_view import claims_of
+from penstock.core.model import (
+    ApiError,
+    ErrorKind,
+    Offset,
+    PartitionIndex,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+)
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.queue_settle import (
     ACKNOWLEDGE,
@@ -12,6 +22,7 @@ from penstock.core.protocol.messages.queue_settle import (
     RENEW,
     RETURN,
     QueueSettleRequest,
+    QueueSettleRequestLease,
     QueueSettleResponse,
     QueueSettleResponseResult,
 )
@@ -50,9 +61,9 @@ def queue_settle(request: QueueSettleRequest, call: Request) -> None:
             )
         )
         return
+    leases = [_claimed(request.group_id, each) for each in request.leases]
     call.backend.queues.settle(
-        request.group_id,
-        request.receipts,
+        [*claims_of(request.group_id, request.receipts), *leases],
         _command(request, call),
         partial(_answer, call),
         transactional_id=request.transactional_id,
@@ -75,7 +86,11 @@ def _problem_with(request: QueueSettleRequest) -> str:
     is_transactional = request.transactional_id is not None
     if request.action not in (ACKNOWLEDGE, RELEASE, REJECT, RENEW, RETURN):
         return f"action: there is no {request.action}"
-    if not 0 < len(request.receipts) <= RECEIPTS_MAX:
+    for lease in request.leases:
+        if not 0 < lease.count <= RECEIPTS_MAX or lease.offset < 0 or lease.token < 0:
+            return "leases: this is no lease of delivered messages"
+    records = len(request.receipts) + sum([lease.count for lease in request.leases])
+    if not 0 < records <= RECEIPTS_MAX:
         return f"receipts: one request has 1 to {RECEIPTS_MAX:,}"
     if is_transactional and request.action != ACKNOWLEDGE:
         return "transactional_id: an acknowledgement alone can be part of a transaction"
@@ -127,16 +142,20 @@ def _answer(call: Request, results: list[ApiError | None]) -> None:
         QueueSettleResponse(
             throttle_time_ms=call.charge_time(),
             error_code=ErrorCode.NONE,
-            results=tuple([_DONE if error is None else _row(error) for error in results]),
+            results=tuple([_row(error, len(list(same))) for error, same in groupby(results)]),
         )
     )
 
 
-_DONE = QueueSettleResponseResult(error_code=ErrorCode.NONE)
+def _claimed(group_id: str, lease: QueueSettleRequestLease) -> tuple[QueueId, LeaseClaim]:
+    queue = QueueId(group_id, TopicId(lease.topic_id), PartitionIndex(lease.partition))
+    return queue, LeaseClaim(Offset(lease.offset), lease.attempt, lease.token, lease.count)
 
 
-def _row(error: ApiError) -> QueueSettleResponseResult:
+def _row(error: ApiError | None, count: int) -> QueueSettleResponseResult:
+    if error is None:
+        return QueueSettleResponseResult(count=count, error_code=ErrorCode.NONE)
     # One whose queue is gone is not leased to anybody, whatever the reason.
     kind = ErrorKind.INVALID_RECORD_STATE if error.kind is ErrorKind.UNKNOWN_GROUP else error.kind
     found = ApiError(kind, error.detail)
-    return QueueSettleResponseResult(error_code=code_of(found), error_message=message_of(found))
+    return QueueSettleResponseResult(count=count, error_code=code_of(found), error_message=message_of(found))

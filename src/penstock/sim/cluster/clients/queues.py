@@ -17,7 +17,7 @@ from functools import partial
 from operator import not_
 from typing import NamedTuple
 
-from penstock.client.received import received
+from penstock.client.received import received, results_of
 from penstock.core.model import MILLISECOND
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.queue_receive import (
@@ -320,7 +320,7 @@ class QueueConsumer(SimulatedClient):
                 for code in codes_of(reply):
                     if not _is_known(code) and not is_retriable(code):
                         self._unexpected("QueueSettle", code)
-                known = [_is_known(row.error_code) for row in reply.results]
+                known = [_is_known(row.error_code) for row in results_of(reply)]
                 left = (
                     deliveries if reply.error_code else list(itertools.compress(deliveries, map(not_, known)))
                 )
@@ -353,7 +353,7 @@ def observe_results(
     response: QueueSettleResponse,
 ) -> None:
     """A node writes what became of a request about deliveries."""
-    for delivery, settlement, row in zip(deliveries, settlements, response.results, strict=False):
+    for delivery, settlement, row in zip(deliveries, settlements, results_of(response), strict=False):
         if _is_known(row.error_code):
             granted = row.error_code == ErrorCode.NONE
             client.journal.queues.settled(delivery, settlement, client.now, granted=granted)

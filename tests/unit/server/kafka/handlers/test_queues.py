@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from penstock.broker.queues.delayed_receive import DelayedReceive
-from penstock.client.received import received
+from penstock.client.received import leases_of, received, results_of
 from penstock.core.metadata import ConfigResource, ConfigResourceType, CreateTopic
 from penstock.core.metadata.commands import AlterConfigs
 from penstock.core.model import SECOND, ApiError, TopicId
@@ -54,6 +54,7 @@ from penstock.core.protocol.messages.queue_settle import (
     RENEW,
     RETURN,
     QueueSettleRequest,
+    QueueSettleRequestLease,
     QueueSettleResponse,
 )
 from penstock.core.records import Record, write_batch
@@ -114,7 +115,7 @@ class QueueClient:
         if answer.error_code:
             assert answer.error_message
             return [answer.error_code]
-        return [each.error_code for each in answer.results]
+        return [each.error_code for each in results_of(answer)]
 
     def describe(self, **fields: object) -> tuple[QueueDescribeResponseQueue, ...]:
         request = QueueDescribeRequest(**fields)  # type: ignore[arg-type]
@@ -245,11 +246,11 @@ def test_a_released_record_is_delivered_again_after_its_delay(queues: QueueClien
 
 def test_a_returned_record_is_delivered_at_once_as_if_it_had_not_been(queues: QueueClient) -> None:
     queues.produce(0, "a")
-    (record,) = queues.receive().records
+    (record,) = received(queues.receive()).records
 
     assert queues.settle(RETURN, record.receipt) == [0]
 
-    (again,) = queues.receive().records
+    (again,) = received(queues.receive()).records
     assert again.attempt == 1
     assert queues.settle(ACKNOWLEDGE, record.receipt, again.receipt) == [ErrorCode.INVALID_RECORD_STATE, 0]
 
@@ -313,11 +314,46 @@ def test_a_receipt_that_is_none_does_not_keep_the_others_from_being_settled(queu
     assert results == [0, ErrorCode.INVALID_REQUEST, 0]
 
 
+def test_records_are_settled_as_they_were_received(queues: QueueClient) -> None:
+    queues.produce(0, "a", "b", "c", "d")
+    queues.produce(0, "e")
+    answers = [received(queues.receive(0, records_max=3)).records, received(queues.receive(0)).records]
+    a, b, c, d, e = (each for answer in answers for each in answer)
+    leases = leases_of([a, b, d, e])
+
+    assert [(each.offset, each.count, each.attempt) for each in leases] == [(0, 2, 1), (3, 2, 1)]
+    assert queues.settle(ACKNOWLEDGE, c.receipt, leases=leases) == [0] * 5
+    assert queues.settle(ACKNOWLEDGE, leases=leases_of([a])) == [ErrorCode.INVALID_RECORD_STATE]
+    (queue,) = queues.describe(groups=("workers",))
+    assert (queue.finished_below, queue.leased) == (5, 0)
+
+
+def test_a_lease_that_has_ended_is_refused_and_those_beside_it_are_not(queues: QueueClient) -> None:
+    queues.produce(0, "a", "b", "c")
+    a, b, c = received(queues.receive(0)).records
+    queues.settle(RELEASE, b.receipt, delay_ms=0)
+    (again,) = received(queues.receive(0)).records
+
+    stale = ErrorCode.INVALID_RECORD_STATE
+    assert queues.settle(ACKNOWLEDGE, leases=leases_of([a, b, c])) == [0, stale, 0]
+    assert queues.settle(ACKNOWLEDGE, leases=leases_of([again])) == [0]
+
+
+def lease(**fields: object) -> QueueSettleRequestLease:
+    known = {"topic_id": UUID(int=1), "partition": 0, "token": 1, "attempt": 1, "offset": 0, "count": 1}
+    return QueueSettleRequestLease(**{**known, **fields})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "fields",
     [
         {"action": 9},
         {"receipts": ()},
+        {"leases": (lease(count=0),)},
+        {"leases": (lease(count=-1),)},
+        {"leases": (lease(count=2_000),)},
+        {"leases": (lease(offset=-1),)},
+        {"leases": (lease(token=-1),)},
         {"receipts": ("x",) * 2_001},
         {"transactional_id": "t"},
         {"producer_id": 1, "producer_epoch": 0},
