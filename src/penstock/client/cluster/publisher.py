@@ -645,11 +645,13 @@ class Publisher:
         assert queue.batch is not None
         partition = queue.partition
         step = 0 if offset < 0 else 1
+        new = tuple.__new__
         for call, indices, records, size_bytes, _ in queue.batch.chunks:
             results = call.results
             for index, record in zip(indices, records, strict=True):
                 timestamp_ms = record[3] if append_time_ms < 0 else append_time_ms
-                results[index] = RecordPosition(partition, offset, timestamp_ms)
+                # As `RecordPosition(…)`, at half the cost.
+                results[index] = new(RecordPosition, (partition, offset, timestamp_ms))
                 offset += step
             self._buffered_bytes -= size_bytes
             call.settle(len(records))

@@ -42,12 +42,13 @@ def build_batch(
     base_timestamp = max_timestamp = records[0][3]
     pieces: list[bytes] = []
     varints = _VARINTS
+    stamped, stamp = base_timestamp, _ZERO
     for delta, (key, value, headers, timestamp) in enumerate(records):
-        if timestamp == base_timestamp:
-            stamp = _ZERO
-        else:
-            stamp = _varint(timestamp - base_timestamp)
-            max_timestamp = max(max_timestamp, timestamp)
+        # Records of one call have one time, so most have that of the record before.
+        if timestamp != stamped:
+            stamped, stamp = timestamp, _varint(timestamp - base_timestamp)
+            if timestamp > max_timestamp:
+                max_timestamp = timestamp
         number = varints[delta] if delta < _TABLE_SIZE else _varint(delta)
         # What is null has length -1, and no bytes.
         if key is None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -86,9 +86,16 @@ class DelayedMessage(msgspec.Struct, frozen=True):
     deliver_at: int
 
 
+class LaterRecord(NamedTuple):
+    """A record, and when it is to be published."""
+
+    record: OutgoingRecord
+    due_ms: int
+
+
 Outcome = RecordPosition | DelayedMessage | ClusterError | Problem
-# A record, and when it is to be published; None is now.
-DueRecord = tuple[OutgoingRecord, int | None]
+# What a client sent: to be published now or later, or wrong.
+IncomingRecord = OutgoingRecord | LaterRecord | Problem
 
 
 @OPERATIONS.add(
@@ -166,7 +173,7 @@ async def _publish_one(
     if due is None:
         (outcome,) = await backend.publisher.publish(topic, (record,), acks=acks)
     else:
-        (outcome,) = await _delay(backend, topic, [(record, due)])
+        (outcome,) = await _delay(backend, topic, [LaterRecord(record, due)])
     if isinstance(outcome, ClusterError):
         raise failed(outcome.code, outcome.detail, _field(outcome))
     return (200 if due is None else 202), _outcome(topic, outcome)
@@ -185,28 +192,38 @@ async def publish_batch(backend: GatewayBackend, request: RestRequest[BatchQuery
     seconds = limits.body_timeout_ms / 1_000
     content = await read_body(request.receive, limits.body_bytes_max, seconds, request.memory)
     body = decode_body(content, BatchBody)
-    records: list[DueRecord | Problem] = []
+    records: list[IncomingRecord] = []
     for index, message in enumerate(body.messages):
         # All or none are accepted; whether each is stored is another question.
         try:
-            records.append((outgoing(message), deliver_at_ms(message)))
+            records.append(_incoming(message))
         except Problem as problem:
             raise problem.within(f"messages[{index}].") from None
-    acks = body.acks or request.query.acks or "all"
-    outcomes = await store_each(backend, topic, records, [message.acks for message in body.messages], acks)
+    acks, own_acks = body.acks or request.query.acks or "all", [message.acks for message in body.messages]
+    # Not kept while the records are stored: memory that is used again at once is in the processor's cache.
+    del body, message
+    outcomes = await store_each(backend, topic, records, own_acks, acks)
     first = outcomes[0]
     if isinstance(first, ClusterError) and all(
         isinstance(one, ClusterError) and one.code == first.code for one in outcomes
     ):
         raise failed(first.code, first.detail, _field(first))
-    results = b",".join([_outcome(topic, outcome) for outcome in outcomes])
-    return Response(b'{"results":[' + results + b"]}", media_type=JSON)
+    return Response(b'{"results":[' + b",".join(_outcomes(topic, outcomes)) + b"]}", media_type=JSON)
+
+
+def _incoming(message: MessageBody) -> OutgoingRecord | LaterRecord:
+    record = outgoing(message)
+    if message.delay_ms is None and message.deliver_at is None:
+        return record
+    due_ms = deliver_at_ms(message)
+    assert due_ms is not None
+    return LaterRecord(record, due_ms)
 
 
 async def store_each(
     backend: GatewayBackend,
     topic: str,
-    records: Sequence[DueRecord | Problem],
+    records: Sequence[IncomingRecord],
     own_acks: Sequence[Acks | None],
     acks: Acks,
 ) -> list[Outcome]:
@@ -224,34 +241,30 @@ async def store_each(
 
 
 async def store(
-    backend: GatewayBackend, topic: str, records: Sequence[DueRecord | Problem], acks: int
+    backend: GatewayBackend, topic: str, records: Sequence[IncomingRecord], acks: int
 ) -> list[Outcome]:
     """Publish records now, or have them published later; what became of each, in their order."""
-    now: list[OutgoingRecord] = []
-    later: list[tuple[OutgoingRecord, int]] = []
-    for one in records:
-        if isinstance(one, Problem):
-            continue
-        record, due = one
-        if due is None:
-            now.append(record)
-        else:
-            later.append((record, due))
-    stored: list[RecordPosition | ClusterError] = []
+    now = [one for one in records if type(one) is OutgoingRecord]
+    stored: list[PublishResult] = []
     if now:
         stored = await backend.publisher.publish(topic, now, acks=acks)
         if len(now) == len(records):
             return stored  # type: ignore[return-value]  # of the same kinds
+    later = [one for one in records if isinstance(one, LaterRecord)]
     next_stored = iter(stored)
     next_delayed = iter(await _delay(backend, topic, later) if later else [])
     return [
-        one if isinstance(one, Problem) else next(next_stored) if one[1] is None else next(next_delayed)
+        one
+        if isinstance(one, Problem)
+        else next(next_delayed)
+        if isinstance(one, LaterRecord)
+        else next(next_stored)
         for one in records
     ]
 
 
 async def _delay(
-    backend: GatewayBackend, topic: str, records: Sequence[tuple[OutgoingRecord, int]]
+    backend: GatewayBackend, topic: str, records: Sequence[LaterRecord]
 ) -> list[DelayedMessage | ClusterError]:
     asked = [
         DelayedPublish(
@@ -282,6 +295,24 @@ def _stored(topic: str, position: RecordPosition) -> bytes:
     return b'{"partition":%d,"offset":%d,"timestamp":%d,"id":"%s/%d/%d"}' % (
         partition, offset, timestamp_ms, topic.encode(), partition, offset,
     )  # fmt: skip
+
+
+def _outcomes(topic: str, outcomes: Sequence[Outcome]) -> list[bytes]:
+    """What became of each message, as JSON. Those of a batch differ in their offsets alone."""
+    found: list[bytes] = []
+    template, last = b"", (-1, -1)
+    for outcome in outcomes:
+        if type(outcome) is RecordPosition and outcome[1] >= 0:
+            partition, offset, timestamp_ms = outcome
+            if (partition, timestamp_ms) != last:
+                last = partition, timestamp_ms
+                template = b'{"partition":%d,"offset":%%d,"timestamp":%d,"id":"%b/%d/%%d"}' % (
+                    partition, timestamp_ms, topic.encode(), partition,
+                )  # fmt: skip
+            found.append(template % (offset, offset))
+        else:
+            found.append(_outcome(topic, outcome))
+    return found
 
 
 def _outcome(topic: str, outcome: Outcome) -> bytes:
@@ -345,7 +376,7 @@ class PublishStream(Response):
 
     async def _groups(
         self, receive: Receive
-    ) -> AsyncIterator[tuple[list[tuple[DueRecord | Problem, Acks | None]], int]]:
+    ) -> AsyncIterator[tuple[list[tuple[IncomingRecord, Acks | None]], int]]:
         """The messages of some lines, and the bytes of these, which count until the group is finished."""
         limits = self._backend.limits
         rest = b""
@@ -382,7 +413,7 @@ class PublishStream(Response):
                 self._published += 1
         if not self._is_summary:
             await self._begin(send)
-            lines = b"".join([_outcome(self._topic, outcome) + b"\n" for outcome in outcomes])
+            lines = b"\n".join([*_outcomes(self._topic, outcomes), b""])
             await send({"type": "http.response.body", "body": lines, "more_body": True})
 
     async def _begin(self, send: Send) -> None:
@@ -405,10 +436,10 @@ class PublishStream(Response):
         await send({"type": "http.response.body", "body": last})
 
 
-def _message(line: bytes) -> tuple[DueRecord | Problem, Acks | None]:
+def _message(line: bytes) -> tuple[IncomingRecord, Acks | None]:
     try:
         message = _PUBLISH.decode(line)
-        return (outgoing(message), deliver_at_ms(message)), message.acks
+        return _incoming(message), message.acks
     except Problem as problem:
         return problem, None
     except msgspec.DecodeError as error:
