@@ -11,6 +11,8 @@ from penstock.server.grpc.statuses import grpc_status, invalid
 from penstock.v1 import penstock_pb2 as proto
 
 PRIORITY_MAX = 9
+# Below these a length takes one byte, or two.
+ONE_BYTE_LENGTHS, TWO_BYTE_LENGTHS = 1 << 7, 1 << 14
 ACKS: dict[int, int] = {
     proto.ACKS_UNSPECIFIED: -1,
     proto.ACKS_NONE: 0,
@@ -60,6 +62,33 @@ def outgoing_of(message: Any, now_ms: int) -> OutgoingRecord | DelayedMessage:
     record = OutgoingRecord(key, value, headers + _queue_headers(message), partition)
     deliver_at_ms = _deliver_at_ms(message, now_ms)
     return record if deliver_at_ms is None else DelayedMessage(record, deliver_at_ms)
+
+
+def outgoing_all(
+    messages: Iterable[Any], now_ms: int
+) -> list[OutgoingRecord | DelayedMessage | ClusterError]:
+    """The record of each OutgoingMessage, or why it has none.
+
+    Asking a message which of its fields it has costs more than the rest. Nearly all have a key and a value,
+    or a value alone, and one that is as long as these are has nothing else.
+    """
+    found: list[OutgoingRecord | DelayedMessage | ClusterError] = []
+    new = tuple.__new__
+    for message in messages:
+        key, value = message.key, message.value
+        size = len(key) + len(value)
+        # The tag and the length of the value, and of the key.
+        lengths = 2 if len(value) < ONE_BYTE_LENGTHS else 3
+        if key:
+            lengths += 2 if len(key) < ONE_BYTE_LENGTHS else 3
+        if value and size < TWO_BYTE_LENGTHS and message.ByteSize() == size + lengths:
+            found.append(new(OutgoingRecord, (key or None, value, (), None, None)))
+            continue
+        try:
+            found.append(outgoing_of(message, now_ms))
+        except ClusterError as error:
+            found.append(error)
+    return found
 
 
 def _headers(message: Any) -> tuple[tuple[str, bytes | None], ...]:

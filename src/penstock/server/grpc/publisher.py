@@ -25,7 +25,7 @@ from penstock.server.grpc.message_proto import (
     PublishOutcome,
     acks_of,
     fill_result,
-    outgoing_of,
+    outgoing_all,
 )
 from penstock.server.grpc.options import GrpcOptions
 from penstock.server.grpc.statuses import Malformed, checked, invalid
@@ -90,7 +90,16 @@ class MessagePublisher:
         kafka_acks = acks_of(acks)
         self._check(topic, messages)
         now_ms = self._now_ms()
-        outgoing = [_outgoing(message, now_ms) for message in messages]
+        outgoing = outgoing_all(messages, now_ms)
+        plain = [one for one in outgoing if type(one) is OutgoingRecord]
+        if plain and len(plain) == len(outgoing):
+            return list(await self._backend.publisher.publish(topic, plain, acks=kafka_acks))
+        return await self._publish_each(topic, outgoing, kafka_acks)
+
+    async def _publish_each(
+        self, topic: str, outgoing: Sequence[OutgoingRecord | DelayedMessage | ClusterError], acks: int
+    ) -> list[PublishOutcome]:
+        """Some messages are for later, or wrong."""
         outcomes: dict[int, PublishOutcome] = {}
         records: dict[int, OutgoingRecord] = {}
         delayed: dict[int, DelayedMessage] = {}
@@ -102,14 +111,12 @@ class MessagePublisher:
             else:
                 outcomes[position] = one
         if records:
-            stored = await self._backend.publisher.publish(topic, list(records.values()), acks=kafka_acks)
-            if len(records) == len(messages):
-                return list(stored)
+            stored = await self._backend.publisher.publish(topic, list(records.values()), acks=acks)
             outcomes.update(zip(records, stored, strict=True))
         if delayed:
             accepted = await self._delay(topic, list(delayed.values()))
             outcomes.update(zip(delayed, accepted, strict=True))
-        return [outcomes[position] for position in range(len(messages))]
+        return [outcomes[position] for position in range(len(outgoing))]
 
     def _check(self, topic: str, messages: Sequence[Any]) -> None:
         if not topic:
@@ -185,20 +192,13 @@ class MessagePublisher:
         return response
 
 
-def _outgoing(message: Any, now_ms: int) -> OutgoingRecord | DelayedMessage | ClusterError:
-    try:
-        return outgoing_of(message, now_ms)
-    except ClusterError as error:
-        return error
-
-
 def fill_results(results: Any, outcomes: Sequence[PublishOutcome]) -> None:
     """Append a PublishResult for each outcome."""
     add = results.add
     for outcome in outcomes:
         if isinstance(outcome, RecordPosition):
-            partition, offset, timestamp_ms = outcome
-            add(partition=partition, offset=offset, timestamp_ms=timestamp_ms)
+            result = add()
+            result.partition, result.offset, result.timestamp_ms = outcome
         else:
             fill_result(add(), outcome)
 
