@@ -17,6 +17,8 @@ from penstock.client import ProducerOptions
 if TYPE_CHECKING:
     from penstock.client.delays import DelayAdmin, LaterRecord
 
+# Names of ours and Kafka's numbers.
+ACKS = {"all": "all", "leader": "1", "none": "0", "-1": "all", "1": "1", "0": "0"}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PROGRESS_RECORDS = 10_000
 DELAYED_RECORDS = 1_000
@@ -34,7 +36,9 @@ def produce(
         None, "--header", metavar="NAME=VALUE", help="A header of every record; may be repeated."
     ),
     acks: str | None = typer.Option(
-        None, "--acks", help="all, 1 or 0; by default as `client.acks` says, which is all."
+        None,
+        "--acks",
+        help="all, leader (or 1), none (or 0); by default as `client.acks` says, which is all.",
     ),
     codec: str = typer.Option("none", "--codec", help=f"{', '.join(CODECS[:-1])} or {CODECS[-1]}."),
     timeout: float = typer.Option(
@@ -107,12 +111,12 @@ def _sender_options(acks: str | None, codec: str, timeout_seconds: float) -> "Pr
 
     client = load(environment=os.environ).config.client
     chosen = acks or client.acks
-    if chosen not in ("all", "1", "0", "-1"):
-        raise InvalidOption(f"--acks {chosen}: expected all, 1 or 0")
+    if chosen not in ACKS:
+        raise InvalidOption(f"--acks {chosen}: expected all, leader or none")
     if codec not in CODECS:
         raise InvalidOption(f"--codec {codec}: expected {', '.join(CODECS)}")
     return ProducerOptions(
-        "all" if chosen == "-1" else chosen,
+        ACKS[chosen],
         codec,
         client.linger_ms,
         client.batch_bytes,

@@ -339,9 +339,10 @@ class ClientDefaults(ConfigSection, frozen=True):
     """What our own client and commands do when nothing else is said."""
 
     acks: Annotated[
-        Literal["all", "1", "0"],
+        Literal["all", "leader", "none", "1", "0"],
         Meta(
-            description="Who must have a record before it counts as sent: in-sync replicas, leader, nobody."
+            description="Who must have a record before it counts as sent: in-sync replicas, leader (or `1`), "
+            "nobody (`none` or `0`)."
         ),
     ] = "all"
     batch_bytes: Annotated[int, Meta(ge=0, le=INT32_MAX, description="Size at which a batch is sent.")] = (

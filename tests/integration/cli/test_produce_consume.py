@@ -98,7 +98,7 @@ def test_a_file_goes_to_the_partition_that_was_named(run: Run, topic: str, tmp_p
     run("topic", "create", topic, "--partitions", "3")
     (tmp_path / "lines.txt").write_bytes(lines(3))
 
-    sent = run("produce", topic, "--file", "lines.txt", "--partition", "2", "--acks", "1")
+    sent = run("produce", topic, "--file", "lines.txt", "--partition", "2", "--acks", "leader")
     inside = run("consume", topic, "--partition", "2", "--key-separator", "|")
     outside = run("consume", topic, "--partition", "1")
 
@@ -264,7 +264,7 @@ def test_a_group_goes_on_where_it_was(run: Run, topic: str) -> None:
             "--partition and --group exclude each other",
         ),
         (["produce", "TOPIC", "--codec", "rar"], "--codec rar: expected none, gzip"),
-        (["produce", "TOPIC", "--acks", "2"], "--acks 2: expected all, 1 or 0"),
+        (["produce", "TOPIC", "--acks", "2"], "--acks 2: expected all, leader or none"),
         (["produce", "TOPIC", "--file", "nowhere"], "[Errno 2] No such file or directory: 'nowhere'"),
         (["produce", "TOPIC", "--key-separator", ":"], "no ':' between key and value in: line 0"),
         (["produce", "TOPIC", "-X", "no.such=1"], "librdkafka rejects a setting: no such configuration"),
