@@ -8,6 +8,7 @@ from urllib.parse import quote
 import pytest
 from confluent_kafka import Consumer
 
+from penstock.client.cluster.publisher import OutgoingRecord
 from penstock.core.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsRequestPartition,
@@ -226,6 +227,27 @@ def test_a_log_member_is_woken_by_a_message_in_any_of_its_partitions(rest: RestC
     publish(rest, topic, "late", partition=1)
 
     assert [each["value"] for each in poll(rest, topic, member)] == ["late"]
+
+
+def test_a_log_member_waits_for_all_its_partitions_on_one_connection(rest: RestClient) -> None:
+    topic = next(names)
+    rest("POST", "/v1/topics", {"name": topic, "partitions": 50})
+    member = join(rest, topic, topic, "log")
+    nodes = rest.backend.cluster._nodes
+
+    async def polled() -> tuple[int, list[Any]]:
+        query = groups.PollQuery(member_id=member, wait_ms=20_000)
+        waiting = asyncio.get_running_loop().create_task(groups._polled(rest.backend, topic, query))
+        while not any(node._waiting for node in nodes.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        connections = sum(len(node._waiting) for node in nodes.values())
+        await rest.backend.publisher.publish(topic, [OutgoingRecord(None, b"1", partition=47)])
+        return connections, (await waiting)[0].messages
+
+    connections, messages = rest.run(polled)
+
+    assert connections == 1
+    assert [(each.partition, bytes(each.value)) for each in messages] == [(47, b"1")]
 
 
 WAITING, AT_ONCE, UNSENT = "gone while it waits", "gone at once", "cannot be sent"

@@ -188,6 +188,10 @@ class ClusterClient:
     ) -> None:
         await self.close()
 
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
     async def close(self) -> None:
         """End all connections; whoever still waits gets an error."""
         self._is_closed = True
@@ -238,6 +242,10 @@ class ClusterClient:
 
         work = self._ask_found(find, forget, COORDINATOR_CHANGES, request, seconds, False)
         return await self._in_time(seconds, work)
+
+    async def leader(self, topic: str, partition: int, *, seconds: float = REQUEST_SECONDS) -> int:
+        """Who leads a partition, as far as is known; whoever learns otherwise calls `forget_topic`."""
+        return await self._in_time(seconds, self._find_leader(topic, partition))
 
     async def topic(
         self, name: str, *, create: bool = False, seconds: float = REQUEST_SECONDS

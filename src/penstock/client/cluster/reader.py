@@ -5,10 +5,16 @@ unpacked; control batches, and with `is_committed` records of aborted transactio
 a read may bring no records and yet a larger `next_offset`.
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from penstock.client.cluster.client import REQUEST_SECONDS, ClusterClient
+from penstock.client.backoff import Backoff
+from penstock.client.cluster.client import (
+    LEADER_CHANGES,
+    REQUEST_SECONDS,
+    ClusterClient,
+)
 from penstock.client.cluster.errors import ClusterError, known_code
 from penstock.client.visible_batches import shown_batches
 from penstock.core.protocol import ErrorCode
@@ -100,6 +106,80 @@ class LogReader:
                 raise
         start = await self.offset_at(topic, partition, reset)
         return await self.read(topic, partition, start, **limits)
+
+    async def first_ready(
+        self, positions: Mapping[tuple[str, int], int], wait_ms: int
+    ) -> tuple[str, int] | None:
+        """Wait until one of these partitions has something at its position; None if nothing comes.
+
+        One request to each leader waits. What is there may turn out to be no records (of transactions that
+        were aborted), or an error: whoever reads there learns it.
+        """
+        backoff, loop = Backoff(50), asyncio.get_running_loop()
+        until = loop.time() + wait_ms / 1_000
+        while (left_ms := int((until - loop.time()) * 1_000)) > 0:
+            try:
+                return await self._wait_once(positions, left_ms)
+            except ClusterError as error:
+                if not error.is_retriable or self._cluster.is_closed:
+                    raise
+            for topic, _ in positions:
+                self._cluster.forget_topic(topic)
+            await asyncio.sleep(backoff.next_seconds())
+        return None
+
+    async def _wait_once(
+        self, positions: Mapping[tuple[str, int], int], wait_ms: int
+    ) -> tuple[str, int] | None:
+        by_leader: dict[int, list[tuple[str, int]]] = {}
+        for place in positions:
+            by_leader.setdefault(await self._cluster.leader(*place), []).append(place)
+        loop = asyncio.get_running_loop()
+        left = {
+            loop.create_task(self._wait_at(node, {place: positions[place] for place in places}, wait_ms))
+            for node, places in by_leader.items()
+        }
+        waiting = list(left)
+        try:
+            while left:
+                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    if (ready := task.result()) is not None:
+                        return ready
+            return None
+        finally:
+            for task in waiting:
+                task.cancel()
+            if waiting:
+                await asyncio.wait(waiting)
+
+    async def _wait_at(
+        self, node: int, positions: Mapping[tuple[str, int], int], wait_ms: int
+    ) -> tuple[str, int] | None:
+        topics: dict[str, list[FetchRequestPartition]] = {}
+        for (topic, partition), offset in positions.items():
+            row = FetchRequestPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1)
+            topics.setdefault(topic, []).append(row)
+        request = FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=1,
+            isolation_level=COMMITTED,
+            topics=tuple(
+                FetchRequestTopic(topic=name, partitions=tuple(rows)) for name, rows in topics.items()
+            ),
+        )
+        seconds = REQUEST_SECONDS + wait_ms / 1_000
+        answer = await self._cluster.ask(request, node=node, seconds=seconds, waits=True)
+        if answer.error_code != ErrorCode.NONE:
+            raise ClusterError(answer.error_code)
+        for found in answer.responses:
+            for row in found.partitions:
+                if row.error_code in LEADER_CHANGES:
+                    raise ClusterError(row.error_code)
+                if row.error_code != ErrorCode.NONE or row.records:
+                    return found.topic, row.partition_index
+        return None
 
     async def read_one(self, topic: str, partition: int, offset: int) -> Record | None:
         """The record at an offset; None if there is none (any more, or yet), or it was aborted."""

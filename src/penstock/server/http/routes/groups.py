@@ -58,8 +58,6 @@ NAME_CHARS_MAX = 250
 DELAY_MS_MAX = 43_200_000
 # How long a receive whose client has gone may take to say what it has leased.
 RECEIVE_SECONDS = 5.0
-# Partitions that a poll in log mode waits on at once.
-WAITED_MAX = 32
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
 # What to do with messages that did not get to their client.
@@ -593,10 +591,15 @@ async def read_assigned(
     member.turn += 1
     first = member.turn % len(places)
     places = places[first:] + places[:first]
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait_ms / 1_000
     records = await _read_places(backend, member, places, count)
-    if not records and wait_ms:
-        ready = await _first_ready(backend, member, places[:WAITED_MAX], wait_ms)
-        records = [] if ready is None else await _read_places(backend, member, [ready], count)
+    while not records and (left_ms := int((until - loop.time()) * 1_000)) > 0:
+        positions = {place: member.positions[place] for place in places if place in member.positions}
+        ready = await backend.reader.first_ready(positions, left_ms)
+        if ready is None:
+            break
+        records = await _read_places(backend, member, [ready], count)
     return records
 
 
@@ -625,31 +628,6 @@ async def _read_places(
         _step_back(member, records)
         raise
     return records
-
-
-async def _first_ready(
-    backend: GatewayBackend, member: GroupMember, places: Sequence[Place], wait_ms: int
-) -> Place | None:
-    """A partition that has something to read, as soon as there is one."""
-    loop = asyncio.get_running_loop()
-    waiting = {
-        loop.create_task(
-            backend.reader.read_on(*place, member.positions[place], count=1, wait_ms=wait_ms)
-        ): place
-        for place in places
-    }
-    try:
-        left = set(waiting)
-        while left:
-            done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                if task.result().records:
-                    return waiting[task]
-        return None
-    finally:
-        for task in waiting:
-            task.cancel()
-        await asyncio.wait(waiting)
 
 
 async def _settle(
