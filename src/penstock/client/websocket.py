@@ -14,7 +14,8 @@ Left out: reconnecting. A lost connection raises, and whoever cares connects aga
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -30,6 +31,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 _decode_text = msgspec.json.Decoder().decode
 FRAME_BYTES_MAX = 64 << 20
+RECEIPTS_MAX = 1_000
 
 
 class WebSocketError(ClientError):
@@ -133,24 +135,47 @@ class WebSocketClient:
         *,
         group: str | None = None,
         credits: int = 1_000,  # noqa: A002 - the protocol's word
-    ) -> AsyncIterator[WebSocketMessage]:
-        """Messages as they come; no more than `credits` are on their way."""
+    ) -> AsyncGenerator[WebSocketMessage, None]:
+        """Messages as they come; no more than `credits` are on their way.
+
+        Close the iterator (`contextlib.aclosing`) when you leave its loop: what it has not returned goes to
+        others then. What it has is yours until you settle it, or close the connection.
+        """
         more = {} if group is None else {"group": group}
         number = (await self.ask("subscribe", topic=topic, credits=credits, **more))["subscription"]
         deliveries = self._deliveries_of(number)
+        arrived: deque[dict[str, Any]] = deque()
         taken = 0
-        while True:
-            delivery = await deliveries.get()
-            if delivery["op"] == "error":
-                if delivery.get("is_over", True):
-                    raise _error(delivery)
-                continue
-            for each in delivery["messages"]:
-                yield _message(each, group)
-                taken += 1
-                if taken * 2 >= credits:
-                    await self._send({"op": "credit", "subscription": number, "credits": taken})
-                    taken = 0
+        try:
+            while True:
+                delivery = await deliveries.get()
+                if delivery["op"] == "error":
+                    if delivery.get("is_over", True):
+                        raise _error(delivery)
+                    continue
+                arrived.extend(delivery["messages"])
+                while arrived:
+                    yield _message(arrived.popleft(), group)
+                    taken += 1
+                    if taken * 2 >= credits:
+                        await self._send({"op": "credit", "subscription": number, "credits": taken})
+                        taken = 0
+        finally:
+            with suppress(WebSocketError):
+                await self._unsubscribe(number, group, arrived)
+
+    async def _unsubscribe(self, number: int, group: str | None, arrived: deque[dict[str, Any]]) -> None:
+        """End a subscription, and give back what nobody has taken of it."""
+        try:
+            await self.ask("unsubscribe", subscription=number)
+        finally:
+            deliveries = self._subscriptions.pop(number)
+        while not deliveries.empty():
+            arrived.extend(deliveries.get_nowait().get("messages", ()))
+        receipts = [each["receipt"] for each in arrived]
+        if group is not None:
+            for start in range(0, len(receipts), RECEIPTS_MAX):
+                await self.ask("release", group=group, receipts=receipts[start : start + RECEIPTS_MAX])
 
     async def ack(self, messages: Sequence[WebSocketMessage]) -> None:
         """The messages are done; one that counts no more raises."""
@@ -159,6 +184,10 @@ class WebSocketClient:
     async def nack(self, messages: Sequence[WebSocketMessage], **fields: Any) -> None:
         """The messages failed; `delay_ms`, `reason`, `reject`."""
         await self._settle("nack", messages, **fields)
+
+    async def release(self, messages: Sequence[WebSocketMessage]) -> None:
+        """Nobody has worked on the messages: others get them at once, and this delivery does not count."""
+        await self._settle("release", messages)
 
     async def renew(self, messages: Sequence[WebSocketMessage], **fields: Any) -> None:
         """The messages take longer; `lease_ms`."""

@@ -218,6 +218,7 @@ def _gateway(config: Config) -> GatewayOptions:
     return GatewayOptions(
         node_id=config.node.id,
         hung_timeout_ms=rest.hung_timeout_ms,
+        session_timeout_ms=config.groups.session_timeout_ms,
         rest=RestOptions(
             default_topic=rest.default_topic,
             body_bytes_max=rest.body_bytes_max,

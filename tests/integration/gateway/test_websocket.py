@@ -5,7 +5,8 @@ import itertools
 import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from socket import create_server
+from contextlib import aclosing
+from socket import SHUT_RDWR, create_server
 from typing import Any
 
 import httpx
@@ -14,6 +15,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
+from penstock.client.cluster import OutgoingRecord
 from penstock.client.websocket import WebSocketClient, WebSocketError
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.options import GatewayOptions, RestOptions
@@ -153,13 +155,29 @@ def test_a_consumer_gets_an_id_and_resumes_behind_what_it_acknowledged(url: str,
         assert values(socket.ask("dequeue", topic=topic, max=10, wait_ms=5_000)) == [2, 3]
 
 
-def test_whoever_says_goodbye_gives_back_what_it_has(url: str, socket: Socket, topic: str) -> None:
+@pytest.mark.parametrize("frame", [b"\x88\x82\0\0\0\0\x03\xe8", b"\x88\x80\0\0\0\0"], ids=["1000", "no code"])
+def test_whoever_says_goodbye_gives_back_what_it_has(
+    url: str, socket: Socket, topic: str, frame: bytes
+) -> None:
     socket.ask("enqueue", topic=topic, message={"value": "job"})
     with connect(f"{url}/v1/ws") as connection:
         assert values(Socket(connection).ask("dequeue", topic=topic, group="g", wait_ms=5_000)) == ["job"]
+        connection.socket.sendall(frame)
 
-    (back,) = socket.ask("dequeue", topic=topic, group="g", wait_ms=20_000)["messages"]
-    assert (back["value"], back["attempt"]) == ("job", 2)
+        (back,) = socket.ask("dequeue", topic=topic, group="g", wait_ms=20_000)["messages"]
+    assert (back["value"], back["attempt"]) == ("job", 1)
+
+
+def test_whoever_is_lost_keeps_what_it_has_for_a_while(url: str, socket: Socket, topic: str) -> None:
+    socket.ask("enqueue", topic=topic, message={"value": "job"})
+    with connect(f"{url}/v1/ws?consumer=lost-{topic}") as connection:
+        lost = Socket(connection)
+        (job,) = lost.ask("dequeue", topic=topic, group="g", wait_ms=5_000)["messages"]
+        connection.socket.shutdown(SHUT_RDWR)
+
+    assert socket.ask("dequeue", topic=topic, group="g", wait_ms=300)["messages"] == []
+    with connect(f"{url}/v1/ws?consumer=lost-{topic}") as connection:
+        assert Socket(connection).ask("ack", group="g", receipts=[job["receipt"]])["settled"] == 1
 
 
 def test_the_same_consumer_again_takes_the_connection_over(url: str, socket: Socket) -> None:
@@ -228,6 +246,19 @@ def test_the_python_client_produces_and_consumes_bytes(url: str, topic: str) -> 
             return [message.value for message in found]
 
     assert asyncio.run(work()) == [b"\xff\x00", b"two"]
+
+
+def test_what_an_iterator_has_not_returned_goes_to_others_when_it_is_closed(url: str, topic: str) -> None:
+    async def work() -> list[tuple[bytes | None, int]]:
+        async with await WebSocketClient.connect(url) as client, await WebSocketClient.connect(url) as other:
+            await client.enqueue(topic, [b"0", b"1", b"2", b"3"])
+            async with aclosing(client.subscribe(topic, group="g", credits=100)) as messages:
+                first = await anext(messages)
+            left = await other.dequeue(topic, group="g", count=10, wait_ms=20_000)
+            await client.ack([first])
+            return [(each.value, each.attempt) for each in (first, *left)]
+
+    assert asyncio.run(work()) == [(b"0", 1), (b"1", 1), (b"2", 1), (b"3", 1)]
 
 
 # Limits, with an endpoint of our own that has small ones.
@@ -355,5 +386,70 @@ def test_a_consumer_needs_a_name(rest: RestClient) -> None:
         wire = await opened(endpoint, b"consumer=")
         assert (await wire.hear())["field"] == "consumer"
         assert (await wire.hear())["code"] == 4400
+
+    with_limits(rest, WebSocketLimits(), work)
+
+
+async def leased_by(endpoint: WebSocketEndpoint, topic: str, consumer: str) -> Wire:
+    """A connection of a consumer that has got a message."""
+    wire = await opened(endpoint, f"consumer={consumer}".encode())
+    await wire.hear()
+    wire.say(op="enqueue", id=1, topic=topic, message={"value": "job"})
+    await wire.hear()
+    wire.say(op="dequeue", id=2, topic=topic, group="g", wait_ms=10_000, lease_ms=600_000)
+    (message,) = (await wire.hear())["messages"]
+    assert message["attempt"] == 1
+    return wire
+
+
+def test_what_a_lost_consumer_had_goes_to_others_after_the_session_timeout(
+    rest: RestClient, topic: str
+) -> None:
+    async def work(endpoint: WebSocketEndpoint, backend: GatewayBackend) -> None:
+        wire = await leased_by(endpoint, topic, "a")
+        await wire.hang_up()
+
+        (again,) = (await backend.queues.receive("g", "b", [topic], wait_ms=20_000)).records
+        assert (again.value, again.attempt) == (b'"job"', 2)
+
+    with_limits(rest, WebSocketLimits(session_seconds=0.1), work)
+
+
+def test_a_lost_consumer_that_comes_back_has_what_it_had(rest: RestClient, topic: str) -> None:
+    async def work(endpoint: WebSocketEndpoint, backend: GatewayBackend) -> None:
+        lost = await leased_by(endpoint, topic, "a")
+        lost.inbox.put_nowait({"type": "websocket.disconnect", "code": 1006})
+        for _turn in range(20):
+            await asyncio.sleep(0)
+        back = await opened(endpoint, b"consumer=a")
+        await back.hear()
+        await lost.task
+        assert not (await backend.queues.receive("g", "b", [topic])).records
+        back.inbox.put_nowait({"type": "websocket.disconnect", "code": 1005})
+
+        (again,) = (await backend.queues.receive("g", "b", [topic], wait_ms=20_000)).records
+        assert again.attempt == 1
+        await back.task
+
+    with_limits(rest, WebSocketLimits(session_seconds=600), work)
+
+
+def test_what_is_on_its_way_when_a_subscription_ends_goes_back(rest: RestClient, topic: str) -> None:
+    async def work(endpoint: WebSocketEndpoint, backend: GatewayBackend) -> None:
+        wire = await opened(endpoint)
+        await wire.hear()
+        wire.say(op="subscribe", id=1, topic=topic, group="g", credits=10, lease_ms=600_000)
+        number = (await wire.hear())["subscription"]
+        wire.is_read.clear()
+        await backend.publisher.publish(topic, [OutgoingRecord(None, b"job")])
+        while not (await backend.queues.describe(["g"], [topic]))[0].leased:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        wire.say(op="unsubscribe", id=2, subscription=number)
+
+        (again,) = (await backend.queues.receive("g", "b", [topic], wait_ms=20_000)).records
+        assert again.attempt == 1
+        wire.is_read.set()
+        assert (await wire.hear())["op"] == "unsubscribed"
+        await wire.hang_up()
 
     with_limits(rest, WebSocketLimits(), work)

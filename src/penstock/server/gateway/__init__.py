@@ -13,6 +13,7 @@ node starts it again (`node/gateway.py`).
     process   the main program of the child process
     backend   what the servers share: the cluster's client, limits, pages of the node
     memory    how much requests and responses may take of it
+    leases    what clients have received and not settled
     pages     health, readiness and metrics, fetched from the node
     errors    Kafka's error codes as statuses of HTTP and gRPC
 

@@ -13,18 +13,13 @@ from contextlib import suppress
 from typing import Any, Final
 
 from penstock.client.cluster import ClusterError
-from penstock.observability import log
 from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.gateway.leases import HeldLeases, receive
 from penstock.server.grpc.message_proto import Place, fill_leased, fill_logged
 from penstock.v1 import penstock_pb2 as proto
 
 # How long a receive waits at the broker.
 WAIT_MS: Final = 5_000
-# How long a stream that ends waits for the response to its receive: what is leased has to go back. A receive
-# that waits for records is over when its connection ends.
-RESPONSE_SECONDS: Final = 0.2
-RELEASE_SECONDS: Final = 10.0
-RECEIPTS_MAX: Final = 1_000
 # Reads of all partitions that are ahead of the client.
 READS_AHEAD: Final = 2
 READ_BYTES_MIN: Final = 64 << 10
@@ -110,44 +105,32 @@ class Subscriptions:
         loop = asyncio.get_running_loop()
         lease_ms = request.lease_ms if request.HasField("lease_ms") else -1
         batch_max = max(1, request.batch_max)
-        receiving: asyncio.Task[Any] | None = None
+        receipts: list[str] = []
         try:
             while True:
                 room = await in_flight.room()
                 received_at = loop.time()
-                receiving = loop.create_task(
-                    self._backend.queues.receive(
-                        request.group,
-                        consumer,
-                        request.topics,
-                        records_max=min(room, batch_max if batch_max > 1 else room),
-                        bytes_max=self._bytes_max,
-                        wait_ms=WAIT_MS,
-                        lease_ms=lease_ms,
-                    )
+                receipts.clear()
+                received = await receive(
+                    self._backend.queues,
+                    receipts,
+                    request.group,
+                    consumer,
+                    request.topics,
+                    records_max=min(room, batch_max if batch_max > 1 else room),
+                    bytes_max=self._bytes_max,
+                    wait_ms=WAIT_MS,
+                    lease_ms=lease_ms,
                 )
-                received = await asyncio.shield(receiving)
-                receiving = None
-                receipts = [record.receipt for record in received.records]
                 in_flight.add(receipts, received_at, received.lease_ms / 1_000)
+                receipts.clear()
                 elements = proto.Message()
                 fill_leased(elements.messages, received.records)
                 await _write(context, elements, batch_max)
         finally:
-            await self._release(request.group, in_flight.take_all(), receiving)
-
-    async def _release(self, group: str, receipts: list[str], receiving: "asyncio.Task[Any] | None") -> None:
-        """Give back what a stream has that ends, and what it is just about to get."""
-        try:
-            async with asyncio.timeout(RELEASE_SECONDS):
-                if receiving is not None:
-                    receipts += await _last_received(receiving)
-                for start in range(0, len(receipts), RECEIPTS_MAX):
-                    some = receipts[start : start + RECEIPTS_MAX]
-                    await self._backend.queues.give_back(group, some)
-        except (ClusterError, TimeoutError) as error:
-            # Their leases end by themselves.
-            log.info("grpc.release_failed", group=group, messages=len(receipts), error=str(error))
+            held = HeldLeases(self._backend.queues)
+            held.add(request.group, [*in_flight.take_all(), *receipts])
+            await held.give_all_back()
 
     async def deliver_log(
         self, starts: Mapping[Place, int], records_max: int, batch_max: int, context: Any, *, reset: int
@@ -186,16 +169,6 @@ class Subscriptions:
                     break
                 await _write(context, elements, batch_max)
         raise elements
-
-
-async def _last_received(receiving: "asyncio.Task[Any]") -> list[str]:
-    """The receipts of a receive that is under way when its stream ends."""
-    await asyncio.wait((receiving,), timeout=RESPONSE_SECONDS)
-    if receiving.done():
-        return [record.receipt for record in receiving.result().records]
-    receiving.cancel()
-    await asyncio.wait((receiving,))
-    return []
 
 
 async def _write(context: Any, elements: Any, batch_max: int) -> None:

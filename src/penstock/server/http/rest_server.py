@@ -32,6 +32,7 @@ LINGER_SECONDS = 1.0
 SERVER = b"penstock"
 # RFC 6455: a close code, and the longest reason.
 TRY_AGAIN_LATER = 1013
+ABNORMAL_CLOSURE = 1006
 REASON_BYTES_MAX = 123
 # What every connection may have of a message that is not complete.
 ARRIVING_BYTES_MAX = 64 << 10
@@ -351,6 +352,9 @@ class RestWebSocket(SlowReader, WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._arrived()
         self._end_waiting()
+        if self.handshake_complete and self.conn.close_rcvd is None:
+            # uvicorn says 1005 here, as it does of a client that said goodbye without a code.
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": ABNORMAL_CLOSURE})
         super().connection_lost(exc)
 
 

@@ -18,8 +18,10 @@ the consumer: its position is the offset that the group `consumer.ID` has commit
 whose receipts are then the ids of messages (`topic/partition/offset`). A consumer that connects with its id
 goes on there, on any node. The server never sends more messages than it has credits for.
 
-Whoever closes the connection with code 1000 or 1001 gives back what it has not settled. After a connection
-that was lost, leases last as they would: who comes back can still acknowledge.
+Whoever closes the connection gives back what it has not settled, and those deliveries do not count. After a
+connection that was lost, the consumer may come back with its id and still acknowledge; if it does not within
+the session timeout, the deliveries have failed. A subscription that ends gives back what was on its way; what
+was delivered is the client's until it settles it or goes.
 
 Left out: subscriptions that survive a connection; whoever reconnects subscribes again.
 """
@@ -37,11 +39,12 @@ from starlette.types import Receive, Scope, Send
 from penstock.client.cluster import LOG, ClusterError, Membership
 from penstock.client.cluster.publisher import OutgoingRecord, RecordPosition
 from penstock.client.cluster.queues import DelayedPublish
-from penstock.core.protocol.messages.queue_settle import ACKNOWLEDGE, REJECT, RELEASE, RENEW
+from penstock.core.protocol.messages.queue_settle import ACKNOWLEDGE, REJECT, RELEASE, RENEW, RETURN
 from penstock.core.queues.record_headers import PRIORITY, TTL_MS
 from penstock.observability import log
 from penstock.runtime.loop import MachineClock
 from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.gateway.leases import HeldLeases, receive
 from penstock.server.gateway.members import GroupMember, Place
 from penstock.server.gateway.memory import MemoryShare, MemoryUsedUp
 from penstock.server.http.message_json import (
@@ -69,13 +72,13 @@ STEP_WAIT_MS = 5_000
 RETRY_SECONDS = 0.5
 # Requests for messages that a busy subscription has under way.
 WIDTH_MAX = 8
-# Leases that are given back at the end of a connection, at most.
-HELD_MAX = 20_000
 
 # Close codes beside those of RFC 6455.
 TRY_AGAIN_LATER = 1013
 IDLE, TAKEN_OVER, TOO_MANY_OPERATIONS, TOO_MANY_CONNECTIONS, BAD_CONSUMER = 4408, 4409, 4429, 4503, 4400
-GOODBYE = (1000, 1001)
+GOODBYE = (1000, 1001, 1005)
+# The gateway ends: its consumers go on at another one, with the leases that they have.
+SERVICE_RESTART = 1012
 
 
 class WebSocketLimits(NamedTuple):
@@ -85,6 +88,8 @@ class WebSocketLimits(NamedTuple):
     operations_max: int = 64
     subscriptions_max: int = 16
     idle_seconds: float = 600.0
+    # How long a consumer whose connection was lost may take to come back.
+    session_seconds: float = 30.0
 
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
@@ -188,6 +193,13 @@ class Nack(_Frame, frozen=True, tag="nack"):
     reject: bool = False
 
 
+class Release(_Frame, frozen=True, tag="release"):
+    """Nobody has worked on messages: others get them at once, and this delivery does not count."""
+
+    receipts: Annotated[tuple[str, ...], Meta(min_length=1, max_length=RECEIPTS_MAX)]
+    group: Name
+
+
 class Renew(_Frame, frozen=True, tag="renew"):
     """Messages take longer."""
 
@@ -206,7 +218,7 @@ class _AnyFrame(msgspec.Struct, frozen=True):
     id: OperationId = None
 
 
-_Common = Dequeue | Subscribe | Credit | Unsubscribe | Ack | Nack | Renew | Ping
+_Common = Dequeue | Subscribe | Credit | Unsubscribe | Ack | Nack | Release | Renew | Ping
 _TEXT = msgspec.json.Decoder(TextEnqueue | _Common)
 _BINARY = msgspec.msgpack.Decoder(BinaryEnqueue | _Common)
 _TEXT_ID = msgspec.json.Decoder(_AnyFrame)
@@ -220,8 +232,10 @@ class WebSocketEndpoint:
 
     def __init__(self, backend: GatewayBackend, limits: WebSocketLimits | None = None) -> None:
         self._backend = backend
-        self._limits = limits or WebSocketLimits()
+        self._limits = limits or WebSocketLimits(session_seconds=backend.options.session_timeout_ms / 1_000)
         self._sessions: dict[str, WebSocketSession] = {}
+        # Consumers that were lost and may come back: what they had, and whether they have.
+        self._lost: dict[str, tuple[HeldLeases, asyncio.Event]] = {}
         self._connections = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -246,13 +260,44 @@ class WebSocketEndpoint:
         if before is not None:
             before.end(TAKEN_OVER, Problem(409, "Taken over", "this consumer connected again"))
         self._sessions[consumer] = session
+        await self._serve(consumer, session, is_known)
+
+    async def _serve(self, consumer: str, session: "WebSocketSession", is_known: bool) -> None:
+        if consumer in self._lost:
+            held, is_back = self._lost.pop(consumer)
+            session.held.adopt(held)
+            is_back.set()
         self._connections += 1
         try:
-            await session.run(is_known)
+            code = await session.run(is_known)
         finally:
             self._connections -= 1
-            if self._sessions.get(consumer) is session:
+            is_last = self._sessions.get(consumer) is session
+            if is_last:
                 del self._sessions[consumer]
+        if code in GOODBYE:
+            await session.held.give_all_back()
+        elif not is_last and consumer in self._sessions:
+            self._sessions[consumer].held.adopt(session.held)
+        elif code != SERVICE_RESTART and session.held:
+            await self._await_return(consumer, session.held)
+
+    async def _await_return(self, consumer: str, held: HeldLeases) -> None:
+        """What a lost consumer had is its own for a while, and then goes to others."""
+        is_back = asyncio.Event()
+        self._lost[consumer] = held, is_back
+        loop = asyncio.get_running_loop()
+        waits = [loop.create_task(event.wait()) for event in (is_back, self._backend.stopping)]
+        try:
+            seconds = self._limits.session_seconds
+            done, _ = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            if self._lost.get(consumer, (None,))[0] is held:
+                del self._lost[consumer]
+        if not done:
+            await held.fail_all()
 
 
 def _consumer_of(query: bytes) -> tuple[str, bool]:
@@ -270,6 +315,8 @@ class _Subscription:
         self.credits = asked.credits
         self.has_credits = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
+        # Receipts of messages that are leased and not sent yet.
+        self.on_their_way: list[str] = []
         if self.credits:
             self.has_credits.set()
 
@@ -304,8 +351,7 @@ class WebSocketSession:
         self._subscriptions: dict[int, _Subscription] = {}
         self._last_number = 0
         self._is_closed = False
-        # Receipts of leases that this connection has not settled, and their groups; the oldest first.
-        self._held: dict[str, str] = {}
+        self.held = HeldLeases(backend.queues)
         # The consumer as a reader of the log: a group of its own, without members.
         self._reader = GroupMember(Membership(f"consumer.{consumer}", "", LOG, -1, 0, (), {}))
         self._committed: dict[Place, int] = {}
@@ -313,8 +359,8 @@ class WebSocketSession:
         self._heard_at = self._loop.time()
         self._tasks: asyncio.TaskGroup | None = None
 
-    async def run(self, is_known: bool) -> None:
-        """Serve until the connection ends."""
+    async def run(self, is_known: bool) -> int:
+        """Serve until the connection ends; returns the code that it was closed with."""
         welcome = {
             "op": "welcome",
             "consumer": self._consumer,
@@ -333,8 +379,7 @@ class WebSocketSession:
         finally:
             self._is_closed = True
             self._idle.cancel()
-        if code in GOODBYE:
-            await self._release_held()
+        return code
 
     @property
     def _shown_limits(self) -> dict[str, int]:
@@ -415,7 +460,12 @@ class WebSocketSession:
                 return await self._enqueue(frame)
             case Dequeue():
                 wait_ms = frame.wait_ms
-                messages = await self._next(frame, frame.max, wait_ms, is_binary)
+                on_their_way: list[str] = []
+                try:
+                    messages = await self._next(frame, frame.max, wait_ms, is_binary, on_their_way)
+                except asyncio.CancelledError:
+                    await self.held.give_back(frame.group or "", on_their_way)
+                    raise
                 return {"op": "messages", "messages": messages}
             case Subscribe():
                 return self._subscribe(frame, is_binary)
@@ -424,6 +474,7 @@ class WebSocketSession:
                 if found is None or found.task is None:
                     raise _no_subscription(frame.subscription)
                 found.task.cancel()
+                await asyncio.wait((found.task,))
                 return {"op": "unsubscribed", "subscription": frame.subscription}
             case Ack():
                 if frame.group is None:
@@ -435,6 +486,8 @@ class WebSocketSession:
                 return await self._settle(
                     frame.group, action, frame.receipts, delay_ms=delay_ms, reason=frame.reason
                 )
+            case Release():
+                return await self._settle(frame.group, RETURN, frame.receipts)
             case Renew():
                 lease_ms = -1 if frame.lease_ms is None else frame.lease_ms
                 return await self._settle(frame.group, RENEW, frame.receipts, lease_ms=lease_ms)
@@ -463,10 +516,14 @@ class WebSocketSession:
                 results[index] = _stored(late) if is_refused else {"delay_id": late}  # type: ignore[arg-type]
         return {"op": "enqueued", "results": results}
 
-    async def _next(self, asked: _From, count: int, wait_ms: int, is_binary: bool) -> list[Any]:
-        """The next messages, leased or read."""
+    async def _next(
+        self, asked: _From, count: int, wait_ms: int, is_binary: bool, on_their_way: list[str]
+    ) -> list[Any]:
+        """The next messages, leased or read; the receipts of leases are added to the list, come what may."""
         if asked.group is not None:
-            answer = await self._backend.queues.receive(
+            answer = await receive(
+                self._backend.queues,
+                on_their_way,
                 asked.group,
                 self._consumer,
                 asked.sources,
@@ -474,10 +531,7 @@ class WebSocketSession:
                 wait_ms=wait_ms,
                 lease_ms=-1 if asked.lease_ms is None else asked.lease_ms,
             )
-            self._held.update(dict.fromkeys([each.receipt for each in answer.records], asked.group))
-            while len(self._held) > HELD_MAX:
-                # It has ended by now, or ends by itself.
-                del self._held[next(iter(self._held))]
+            self.held.add(asked.group, [each.receipt for each in answer.records])
             view = _binary_message if is_binary else message_fields
             return [
                 {**view(each.topic, each.partition, each), "receipt": each.receipt, "attempt": each.attempt}
@@ -517,6 +571,13 @@ class WebSocketSession:
             found.grant(frame.credits)
 
     async def _deliver(self, subscription: _Subscription) -> None:
+        try:
+            await self._deliver_until_over(subscription)
+        finally:
+            if subscription.on_their_way and subscription.asked.group is not None:
+                await self.held.give_back(subscription.asked.group, subscription.on_their_way)
+
+    async def _deliver_until_over(self, subscription: _Subscription) -> None:
         last_error = ""
         width = 1
         while not self._is_closed:
@@ -539,6 +600,8 @@ class WebSocketSession:
                 subscription.spend(len(messages))
                 delivery = {"op": "messages", "subscription": subscription.number, "messages": messages}
                 await self._reply(delivery, subscription.is_binary)
+                if not self._is_closed:
+                    subscription.on_their_way.clear()
 
     async def _next_at_once(self, subscription: _Subscription, width: int) -> tuple[list[Any], int]:
         """The next messages, and how many requests for more to send at once.
@@ -548,11 +611,11 @@ class WebSocketSession:
         asked, is_binary, left = subscription.asked, subscription.is_binary, subscription.credits
         counts = [min(DELIVERED_MAX, left - at) for at in range(0, left, DELIVERED_MAX)][:width]
         if len(counts) == 1:
-            messages = await self._next(asked, counts[0], STEP_WAIT_MS, is_binary)
+            messages = await self._next(asked, counts[0], STEP_WAIT_MS, is_binary, subscription.on_their_way)
         else:
             # An error of one must not cancel the others: what they lease would not be delivered.
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._try_next(asked, count, is_binary)) for count in counts]
+                tasks = [group.create_task(self._try_next(subscription, count)) for count in counts]
             outcomes = [task.result() for task in tasks]
             messages = [message for each in outcomes if isinstance(each, list) for message in each]
             errors = [each for each in outcomes if isinstance(each, ClusterError)]
@@ -561,9 +624,10 @@ class WebSocketSession:
         is_busy = asked.group is not None and len(messages) == sum(counts)
         return messages, min(width * 2, WIDTH_MAX) if is_busy else 1
 
-    async def _try_next(self, asked: Subscribe, count: int, is_binary: bool) -> list[Any] | ClusterError:
+    async def _try_next(self, subscription: _Subscription, count: int) -> list[Any] | ClusterError:
+        asked, is_binary = subscription.asked, subscription.is_binary
         try:
-            return await self._next(asked, count, 0, is_binary)
+            return await self._next(asked, count, 0, is_binary, subscription.on_their_way)
         except ClusterError as error:
             return error
 
@@ -578,8 +642,7 @@ class WebSocketSession:
     ) -> dict[str, Any]:
         outcomes = await self._backend.queues.settle(group, action, receipts, **details)
         if action != RENEW:
-            for receipt in receipts:
-                self._held.pop(receipt, None)
+            self.held.settled(receipts)
         return _settled([None if each is None else failed(each.code, each.detail) for each in outcomes])
 
     async def _commit(self, ids: Sequence[str]) -> dict[str, Any]:
@@ -602,24 +665,6 @@ class WebSocketSession:
             for where, offset in offsets.items():
                 self._committed[where] = max(offset, self._committed.get(where, 0))
         return _settled(problems)
-
-    async def _release_held(self) -> None:
-        by_group: dict[str, list[str]] = {}
-        for receipt, group in self._held.items():
-            by_group.setdefault(group, []).append(receipt)
-        for group, left in by_group.items():
-            for start in range(0, len(left), RECEIPTS_MAX):
-                try:
-                    await self._backend.queues.settle(
-                        group,
-                        RELEASE,
-                        left[start : start + RECEIPTS_MAX],
-                        delay_ms=0,
-                        reason="the consumer left",
-                    )
-                except ClusterError:
-                    # The leases end by themselves.
-                    return
 
     # Frames to the client.
 
