@@ -1,6 +1,6 @@
 """One topic for everybody at once, while nodes, gateways and workers are killed.
 
-    python -m tests.cluster.one_topic --nodes 3 --kills 50 [--seed N]
+    python -m tests.cluster.one_topic --nodes 3 --kills 50 [--seed N] [--plant FAULT]
 
 Kafka producers write to a topic, and clients of REST and gRPC publish to it. A consumer group reads it as a
 log. At the same time it is the work queue of five groups: a share group, workers over REST, over gRPC, over
@@ -10,6 +10,8 @@ their data, and sometimes only a node's gateway is; some workers go away for goo
 At the end the log is judged by `sim.checkers.log` and the queues by `sim.checkers.queues`: every acknowledged
 record is in the log, the consumer group has read it in its order, and every queue group has finished it once;
 nobody got what was never sent, what somebody else had, or what was finished. And every queue is empty.
+
+With `--plant` every node has one of the faults of `tests.simulation.cluster.planted_queues`, to be found.
 """
 
 import argparse
@@ -40,6 +42,7 @@ from penstock.sim.checkers.log import LogHistory, check_log
 from penstock.sim.checkers.queues import QueuePolicy
 from penstock.v1 import penstock_pb2 as proto
 from penstock.v1.penstock_pb2_grpc import PenstockStub
+from tests.cluster import planted_node
 from tests.cluster.load import QUIET, Load
 from tests.cluster.queue_journal import QueueJournal
 from tests.cluster.queue_workers import (
@@ -51,12 +54,14 @@ from tests.cluster.queue_workers import (
     WebSocketWorker,
 )
 from tests.cluster.readers import GroupReaders, read_everything
-from tests.support.clusters import ClusterProcesses, cluster_of, until
+from tests.support.clusters import ClusterProcesses, until
 
 TOPIC, PARTITIONS = "everything", 3
 RATE = 45
 PUBLISH_SECONDS = 0.1
 LEASE_MS = 4_000
+# Of those that go away: so long that a node is killed and has started again before they end.
+DESERTED_MS = 10_000
 RETRIES_MAX = 99
 # Records that a worker has had when it goes away for good.
 DESERTS_AFTER = 5
@@ -155,8 +160,9 @@ class GrpcPublisher(Publisher):
 class OneTopic:
     """Everybody at work on the topic of a cluster."""
 
-    def __init__(self, cluster: ClusterProcesses) -> None:
+    def __init__(self, cluster: ClusterProcesses, progress: Callable[[str], None]) -> None:
         self.cluster = cluster
+        self.progress = progress
         self.verdict = Verdict()
         self.journal = QueueJournal(TOPIC)
         self._create_topic()
@@ -173,9 +179,13 @@ class OneTopic:
             for number, kind in enumerate(kinds)
         ]
         self.deserters = [
-            kinds[-1](f"{group}-deserter", group, self.journal, nodes, LEASE_MS).deserting_after(
-                DESERTS_AFTER
-            )
+            kinds[-1](
+                f"{group}-deserter",
+                group,
+                self.journal,
+                nodes,
+                LEASE_MS if kinds[-1] is ShareWorker else DESERTED_MS,
+            ).deserting_after(DESERTS_AFTER)
             for group, kinds in GROUPS.items()
         ]
 
@@ -199,15 +209,14 @@ class OneTopic:
         self.readers.start()
         for publisher in self.publishers:
             publisher.start()
-        for worker in (*self.workers, *self.deserters):
+        for worker in self.workers:
             worker.start()
 
     def end(self) -> None:
         """End all threads, whatever state they are in."""
         self.journal.ended.set()
         for worker in (*self.workers, *self.deserters):
-            worker.interrupt()
-            worker.join()
+            worker.stop()
         for publisher in self.publishers:
             publisher.finish()
         self.load.abandon()
@@ -222,8 +231,10 @@ class OneTopic:
         ), f"{self.journal.finished} is not {goals}: {self._queues()}"
         until(lambda: self.readers.read >= read, "the consumer group reads on", SECONDS_MAX)
 
-    def await_deserters(self) -> None:
-        """Wait until they have gone; one of them works until it has had enough."""
+    def desert(self) -> None:
+        """Have a worker of each group go away with what it has."""
+        for each in self.deserters:
+            each.start()
         for each in self.deserters:
             each.join()
 
@@ -254,7 +265,13 @@ class OneTopic:
         for publisher in self.publishers:
             publisher.finish()
         verdict.anomalies += [*load.finish(), *load.account.failed]
+        self.progress("all is sent")
         verdict.anomalies += self.readers.await_all_read(SECONDS_MAX)
+        self.progress("all is read")
+        journal.draining.set()
+        for worker in self.workers:
+            # A stream that has nothing more to say must not keep what it has.
+            worker.interrupt()
         rows = read_everything(self.cluster.bootstrap, TOPIC, PARTITIONS)
         ends = {partition: len(found) for partition, found in rows.items()}
         with contextlib.suppress(AssertionError):
@@ -264,7 +281,9 @@ class OneTopic:
             for group in GROUPS
             if not self._are_finished(ends, [group])
         ]
+        self.progress("all is finished")
         self.end()
+        self.progress("all have ended")
         verdict.anomalies += check_histories(load, rows)
         sent = {partition: sent_to(history) for partition, history in load.histories.items()}
         verdict.anomalies += journal.check(sent, rows, POLICY)
@@ -297,6 +316,10 @@ def addresses(cluster: ClusterProcesses, number: int) -> NodeAddresses:
     return NodeAddresses(cluster.address(number), f"http://{http}", str(rpc))
 
 
+def ignore(_what: str) -> None:
+    pass
+
+
 def sent_to(history: LogHistory) -> list[bytes]:
     return [*history.sent_in_any_order, *(value for values in history.sent.values() for value in values)]
 
@@ -310,7 +333,13 @@ def check_histories(load: Load, rows: dict[int, list[tuple[int, bytes]]]) -> Ite
                 yield f"lost: {value!r} was acknowledged with a later one"
 
 
-def run(root: Path, nodes: int, faults: Sequence[str]) -> Verdict:
+def run(
+    root: Path,
+    nodes: int,
+    faults: Sequence[str],
+    wrapper: Sequence[str] = (),
+    progress: Callable[[str], None] = ignore,
+) -> Verdict:
     """Let the faults happen one after the other: `leader`, `controller`, `any`, or `gateway` of a node."""
     luck = random.Random(",".join(faults))
     choices: dict[str, Callable[[ClusterProcesses], int]] = {
@@ -318,18 +347,22 @@ def run(root: Path, nodes: int, faults: Sequence[str]) -> Verdict:
         "controller": lambda cluster: cluster.controller(),
         "any": lambda cluster: luck.choice(cluster.running),
     }
-    with cluster_of(root, *SETTINGS, count=nodes) as cluster:
-        on = OneTopic(cluster)
+    with contextlib.closing(ClusterProcesses(root, *SETTINGS, count=nodes)) as cluster:
+        for node in cluster.nodes.values():
+            node.wrapper = wrapper
+        on = OneTopic(cluster.start(), progress)
         try:
             on.start()
-            on.await_deserters()
+            on.await_work()
+            on.desert()
             for fault in faults:
-                on.await_work()
                 if fault == "gateway":
                     on.kill_gateway(luck.choice(cluster.running))
                 else:
                     on.kill_node(choices[fault](cluster))
-            on.await_work()
+                progress(f"{fault} is back")
+                on.await_work()
+                progress("all work")
             return on.finish()
         finally:
             on.end()
@@ -340,12 +373,20 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--plant", choices=[fault.__name__ for fault in planted_node.FAULTS])
     given = parser.parse_args()
     luck = random.Random(given.seed)
     faults = luck.choices(("leader", "controller", "any", "gateway"), (3, 1, 2, 2), k=given.kills)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="penstock-one-topic-") as root:
-        verdict = run(Path(root), given.nodes, faults)
+        wrapper = () if given.plant is None else planted_node.wrapper(given.plant)
+        verdict = run(
+            Path(root),
+            given.nodes,
+            faults,
+            wrapper,
+            lambda what: print(f"{time.monotonic() - began:5.1f} s  {what}", flush=True),
+        )
     print(
         f"{dict(verdict.kills)} killed in {time.monotonic() - began:.0f} s; {verdict.acknowledged} of "
         f"{verdict.sent} records acknowledged, {verdict.read} read by the consumer group; workers lost their "

@@ -78,6 +78,8 @@ class QueueJournal:
     """The record of one run, of workers in many threads."""
 
     topic: str
+    # Workers are to finish whatever comes; and then to end.
+    draining: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
     # How many records each group has acknowledged for certain, and how many were delivered to each worker.
     finished: Counter[str] = field(default_factory=Counter)

@@ -1,8 +1,9 @@
 """Workers of queue groups over every protocol, which go on when nodes do not.
 
 Each works in a thread of its own until the run ends: it takes a few records, acknowledges most of them, gives
-some back, renews some leases, and writes all of that to the journal. A worker that loses its node goes to the
-next one. What it had then, and had not settled for certain, it tries to acknowledge once more.
+some back, and keeps some for longer than a lease, which it renews or forgets to renew. All of that it writes
+to the journal. A worker that loses its node goes to the next one. What it had then, and had not settled for
+certain, it tries to acknowledge once more.
 """
 
 import asyncio
@@ -35,7 +36,12 @@ AT_ONCE = 8
 WAIT_MS = 500
 REQUEST_SECONDS = 10.0
 PAUSE_SECONDS = 0.05
-RELEASES, RENEWS = 0.06, 0.06
+RELEASES, KEEPS, FORGETS = 0.06, 0.03, 0.5
+# What comes again is kept more often: whoever had it before may still acknowledge it, and must not.
+KEEPS_AGAIN = 0.4
+KEPT_MAX = 3
+# When a lease is renewed, and when its record is finished, in leases since it came.
+RENEWED_AFTER, FINISHED_AFTER = 0.5, 1.3
 SESSION_MS = 60_000
 # The refusal that says for certain that a receipt does not count any more. Others leave it open.
 REFUSED = ErrorCode.INVALID_RECORD_STATE.name
@@ -61,8 +67,8 @@ class QueueWorker(ABC):
     gives_back: ClassVar[bool] = False
     # How long others wait for what it gives back.
     delays_ms: ClassVar[Sequence[int]] = (0, 100)
-    # Whether a receipt is good for whoever comes back with it.
-    acknowledges_later: ClassVar[bool] = True
+    # Whether a receipt says which delivery is meant, also when the worker comes back with it.
+    has_receipts: ClassVar[bool] = True
 
     def __init__(
         self, name: str, group: str, journal: QueueJournal, nodes: Sequence[NodeAddresses], lease_ms: int
@@ -73,6 +79,10 @@ class QueueWorker(ABC):
         self._turn = self.luck.randrange(len(nodes))
         # What it has, and has not settled for certain.
         self.held: dict[str, Held] = {}
+        # What takes long, and whether its lease is to be renewed.
+        self._kept: dict[Held, bool] = {}
+        # Whether its connection ends though its server does not: then that gives back at any moment.
+        self.is_interrupted = False
         self._deserts_at: int | None = None
         self._thread = threading.Thread(target=self._run, name=name)
 
@@ -86,6 +96,12 @@ class QueueWorker(ABC):
 
     def join(self) -> None:
         self._thread.join()
+
+    def stop(self) -> None:
+        """Wait for its end, if it has begun at all, after the run has ended."""
+        if self._thread.is_alive():
+            self.interrupt()
+            self.join()
 
     @property
     def node(self) -> NodeAddresses:
@@ -137,10 +153,13 @@ class QueueWorker(ABC):
             asked, records = self.receive()
             held = self.journal.got(self.name, self.group, asked, self.lease_ms, records)
             self.held |= {each.record.receipt: each for each in held}
+            if not self.has_receipts:
+                self._give_up_older(held)
             if self._deserts_at is not None and self.journal.delivered[self.name] >= self._deserts_at:
                 self.desert()
                 return True
             self._handle(held)
+            self._tend()
         return False
 
     def desert(self) -> None:
@@ -152,9 +171,11 @@ class QueueWorker(ABC):
         """Go to another node; what is unsettled may have been given back."""
         self.journal.interruptions[self.name] += 1
         self.hang_up()
+        self.is_interrupted = False
+        self._kept.clear()
         if self.gives_back:
             self.journal.gone(self.held.values())
-        if not self.acknowledges_later:
+        if not self.has_receipts:
             self.held.clear()
         self._turn += 1
         self.journal.ended.wait(PAUSE_SECONDS)
@@ -166,17 +187,42 @@ class QueueWorker(ABC):
             self._say(left, ACKNOWLEDGE)
 
     def _handle(self, held: Sequence[Held]) -> None:
-        fates = [(self.luck.random(), each) for each in held]
-        released = [each for fate, each in fates if fate < RELEASES]
-        renewed = [each for fate, each in fates if RELEASES <= fate < RELEASES + RENEWS]
+        released: list[Held] = []
+        done: list[Held] = []
+        for each in held:
+            fate = 1.0 if self.journal.draining.is_set() else self.luck.random()
+            keeps = KEEPS if each.record.attempt == 1 else KEEPS_AGAIN
+            if fate < RELEASES:
+                released.append(each)
+            elif fate < RELEASES + keeps and len(self._kept) < KEPT_MAX:
+                self._kept[each] = self.luck.random() >= FORGETS
+            else:
+                done.append(each)
         self._say(released, RELEASE, self.luck.choice(self.delays_ms))
-        self._say(renewed, RENEW)
-        done = [each for each in held if each not in released]
         if self.luck.random() < 1 / 2:
             self._say(done, ACKNOWLEDGE)
         else:
             for each in done:
                 self._say([each], ACKNOWLEDGE)
+
+    def _give_up_older(self, held: Sequence[Held]) -> None:
+        """What is said of a record counts for its last delivery to this worker: so nothing of others."""
+        places = {(each.record.partition, each.record.offset) for each in held}
+        for each in list(self._kept):
+            if (each.record.partition, each.record.offset) in places:
+                del self._kept[each]
+
+    def _tend(self) -> None:
+        """Renew the leases of what is kept, and finish it when its time has come."""
+        now = time.monotonic_ns()
+        for held, is_renewed in list(self._kept.items()):
+            leases = (now - held.got) / held.lease_ns
+            if leases > FINISHED_AFTER or self.journal.draining.is_set():
+                del self._kept[held]
+                self._say([held], ACKNOWLEDGE)
+            elif leases > RENEWED_AFTER and is_renewed:
+                self._kept[held] = False
+                self._say([held], RENEW)
 
     def _say(self, held: Sequence[Held], action: SettleAction, delay_ms: int = 0) -> None:
         if not held:
@@ -186,6 +232,8 @@ class QueueWorker(ABC):
         for word, granted in zip(words, outcomes, strict=True):
             if granted is not None:
                 self.journal.told(word, granted)
+                if not granted and self.is_interrupted:
+                    self.journal.gone([word.held])
                 if action is not RENEW or not granted:
                     self.held.pop(word.held.record.receipt, None)
 
@@ -387,6 +435,7 @@ class GrpcWorker(QueueWorker):
 
     def interrupt(self) -> None:
         if self._stream is not None:
+            self.is_interrupted = True
             self._stream.cancel()
 
 
@@ -395,7 +444,7 @@ class ShareWorker(QueueWorker):
 
     losses = (ClientError,)
     delays_ms = (0,)
-    acknowledges_later = False
+    has_receipts = False
     _types: ClassVar[Mapping[SettleAction, int]] = {
         ACKNOWLEDGE: share_consumer.ACCEPT,
         RELEASE: share_consumer.RELEASE,
