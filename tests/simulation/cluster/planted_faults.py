@@ -995,6 +995,16 @@ SHARED_QUEUES = replace(
     QUEUES, queue_consumers=1, queue_transactors=0, transactional_producers=0, share_consumers=5
 )
 PAUSED_QUEUES = replace(SHARED_QUEUES, queue_consumers=2, share_consumers=1, queue_pausers=2)
+# Many dead letters, and somebody who has them moved all the time.
+REDRIVEN_QUEUES = replace(
+    QUEUES,
+    queue_consumers=4,
+    queue_transactors=0,
+    transactional_producers=0,
+    queue_redrivers=4,
+    pace_ms=10,
+    faulty_ns=6 * SECOND,
+)
 
 
 @dataclass(frozen=True)
@@ -1032,6 +1042,8 @@ QUEUE_FAULTS = [
     PlantedFault(queue_faults.sessions_end_what_their_member_got_in_others, SHARED_QUEUES, 50, hint=8),
     PlantedFault(queue_faults.new_coordinators_forget_pauses, PAUSED_QUEUES, 50, hint=9),
     PlantedFault(queue_faults.new_leaders_resume_queues, PAUSED_QUEUES, 50, hint=4),
+    PlantedFault(queue_faults.redrives_finish_dead_letters_at_once, REDRIVEN_QUEUES, 50, hint=15),
+    PlantedFault(queue_faults.redrives_do_not_wait_for_the_queue, REDRIVEN_QUEUES, 50),
     PlantedFault(queue_faults.times_to_live_are_ignored, QUEUES, 50),
     PlantedFault(queue_faults.records_are_delivered_once_too_often, QUEUES, 50),
 ]

@@ -12,12 +12,16 @@ import pytest
 
 from penstock.broker.coordinator.groups import GroupService
 from penstock.broker.coordinator.runtime import Coordinator
+from penstock.broker.queues.move_transaction import MoveTransaction
 from penstock.broker.queues.record_reader import RecordReader
+from penstock.broker.queues.redrive import Redriver
 from penstock.core.model import MILLISECOND, ErrorKind, Instant, Now, Offset
 from penstock.core.queues import (
+    AcknowledgeRecords,
     FindLeases,
     FinishMoves,
     LeaseClaim,
+    QueueCommand,
     QueueCoordinator,
     QueueFact,
     QueueId,
@@ -240,6 +244,37 @@ def new_leaders_resume_queues(patch: Patch) -> None:
         apply(self, fact, now)
 
     patch.setattr(Queue, "apply", apply_resumed)
+
+
+def redrives_finish_dead_letters_at_once(patch: Patch) -> None:
+    """If the transaction that moves them is aborted, they are nowhere."""
+    submit = MoveTransaction.submit
+
+    def submit_at_once(self: MoveTransaction, command: QueueCommand) -> None:
+        if isinstance(command, AcknowledgeRecords):
+            self._peers.submit(replace(command, producer=None))
+        else:
+            submit(self, command)
+
+    patch.setattr(MoveTransaction, "submit", submit_at_once)
+
+
+def redrives_do_not_wait_for_the_queue(patch: Patch) -> None:
+    """If that refuses, or hears of it too late, the dead letters are moved and there still."""
+
+    def commit_at_once(self: Redriver, redrive: Any) -> None:
+        claims = tuple(redrive.claims.values())
+        redrive.transaction.submit(
+            AcknowledgeRecords(
+                on_reply=lambda _: None,
+                queue=redrive.queue,
+                claims=claims,
+                producer=redrive.transaction.producer,
+            )
+        )
+        redrive.transaction.commit(partial(self._committed, redrive))
+
+    patch.setattr(Redriver, "_acknowledge", commit_at_once)
 
 
 def times_to_live_are_ignored(patch: Patch) -> None:

@@ -90,6 +90,13 @@ def test_members_of_a_share_group_come_back_and_queues_are_paused_while_nodes_fa
     assert run.visited["queue.pauses"] > 0
 
 
+def test_dead_letters_are_moved_while_nodes_fall() -> None:
+    run = run_cluster(1, replace(QUEUES, queue_consumers=4, queue_redrivers=3))
+
+    assert run.anomalies == ()
+    assert run.visited["queue.redriven"] > 0
+
+
 def test_a_run_whose_queues_do_little_proves_nothing() -> None:
     run = run_cluster(1, replace(QUEUES, queue_acks_min=10_000, faulty_ns=SECOND // 4))
 

@@ -23,6 +23,7 @@ At the end, when all queues are drained, from the records of the topics and of t
                         certain, and is none
     both live           acknowledged or delivered again, and a dead letter; or a dead letter twice
     wrong limit         given up after another number of deliveries, and nobody rejected it
+    redriven            a dead letter that is copied or lost when it is moved, or is there though it was moved
     duplicated input    two committed transactions have acknowledged the same record
 
 There are no excuses: producers wait for all replicas in sync, and no election is unclean.
@@ -30,6 +31,7 @@ There are no excuses: producers wait for all replicas in sync, and no election i
 
 import enum
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -149,6 +151,19 @@ class PauseAttempt:
     done_at: int | None = None
 
 
+class RedrivenPartition(NamedTuple):
+    """What the end shows of dead letters of one partition that somebody had moved.
+
+    Those of the dead-letter topic by offset, those of them that are finished there, and what is in the
+    partition that they were moved to.
+    """
+
+    place: LogPlace
+    letters: Mapping[int, bytes]
+    finished: Sequence[int]
+    moved: Sequence[bytes]
+
+
 class DeadLetterCopy(NamedTuple):
     """A record of a dead-letter topic."""
 
@@ -181,6 +196,8 @@ class QueueChecker:
     removals: int = 0
     # How often a queue was paused for certain.
     pauses: int = 0
+    # Dead letters that were moved, as the end shows.
+    redriven: int = 0
     counts: dict[tuple[SettleAction, SettleOutcome], int] = field(default_factory=dict)
     # How wrong the clocks of nodes ever were, in milliseconds.
     _skew_min: int = 0
@@ -189,6 +206,8 @@ class QueueChecker:
     _values: dict[tuple[LogPlace, int], bytes] = field(default_factory=dict)
     _delivered: dict[RecordKey, list[QueueDelivery]] = field(default_factory=dict)
     _pauses: dict[tuple[str, LogPlace], list[PauseAttempt]] = field(default_factory=dict)
+    # Those that somebody was told of.
+    _redriven: dict[LogPlace, dict[int, None]] = field(default_factory=dict)
     _by_key: dict[tuple[str, LogPlace, bytes], list[QueueDelivery]] = field(default_factory=dict)
 
     @property
@@ -367,6 +386,28 @@ class QueueChecker:
                     anomalies += fate.check(value, may_expire=self._may_expire(place, value, wall_ms))
                     self.expired += fate.is_expired
         anomalies += [f"both live: {key} is a dead letter, and not in the log" for key in found]
+        return anomalies
+
+    def told_redriven(self, place: LogPlace, offset: int) -> None:
+        """A node writes that it has moved a dead letter."""
+        told = self._redriven.setdefault(place, {})
+        if offset in told:
+            self.anomalies.append(f"redriven: {place[0]}/{place[1]}/{offset} was moved twice")
+        told[offset] = None
+
+    def check_redriven(self, partition: RedrivenPartition) -> list[str]:
+        """Every dead letter is where it was, or moved, and not both."""
+        place, letters, finished, moved = partition
+        name = f"{place[0]}/{place[1]}"
+        gone, there = Counter(letters[offset] for offset in finished), Counter(moved)
+        self.redriven += len(moved)
+        anomalies = [
+            f"redriven: {value!r} is finished {gone[value]} times in {name}, and moved {there[value]} times"
+            for value in gone | there
+            if gone[value] != there[value]
+        ]
+        still = [offset for offset in self._redriven.get(place, ()) if offset not in finished]
+        anomalies += [f"redriven: {name}/{offset} was moved, and is there still" for offset in still]
         return anomalies
 
     def _may_expire(self, place: LogPlace, value: bytes, wall_ms: int) -> bool:

@@ -82,6 +82,7 @@ class Journal:
         self.coverage.add("queue.share_deliveries", queues.share_deliveries)
         self.coverage.add("queue.share_removals", queues.removals)
         self.coverage.add("queue.pauses", queues.pauses)
+        self.coverage.add("queue.redriven", queues.redriven)
         for action in SettleAction:
             for outcome in (SettleOutcome.CONFIRMED, SettleOutcome.REFUSED):
                 name = f"queue.{action.name.lower()}_{outcome.value}"

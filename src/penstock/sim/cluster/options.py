@@ -24,6 +24,8 @@ TRANSFERS = "transfers"
 RETURNS = "returns"
 # Written to for queues alone.
 JOBS = "jobs"
+# Where dead letters of those are moved to.
+REDRIVEN = "redriven"
 # Small, so that segments are rolled, snapshots taken and sessions ended within a few seconds.
 STATIC = {
     "log.segment.bytes": "6000",
@@ -45,6 +47,7 @@ SINKS_SHARE = 0.15
 QUEUES_SHARE = 0.15
 # Of the runs that are asked for queues.
 PAUSED_SHARE = 0.6
+REDRIVEN_SHARE = 0.4
 # Less often where it takes another node, and more time.
 FOUR_NODES_SHARE = 0.15
 CONSUMER_SESSION_MS = 1_000
@@ -133,6 +136,8 @@ class SimulatedClusterOptions:
     share_consumers: int = 0
     # Clients that pause and resume queues.
     queue_pausers: int = 0
+    # Clients that have dead letters moved to another topic.
+    queue_redrivers: int = 0
     # How wrong the wall clocks of those who write for queues may be; those of nodes always are.
     client_skew_ms: int = 0
     # How much of each log is kept; -1: everything. Segments are smaller then.
@@ -237,6 +242,7 @@ class SimulatedClusterOptions:
             self,
             share_consumers=luck.randint(1, 3),
             queue_pausers=int(luck.random() < PAUSED_SHARE),
+            queue_redrivers=int(luck.random() < REDRIVEN_SHARE),
             queue_consumers=luck.randint(1, 2),
             consumer_members=0,
             sinks=0,

@@ -12,17 +12,18 @@ from penstock.core.metadata import OFFSETS_TOPIC, QUEUES_TOPIC, TRANSACTIONS_TOP
 from penstock.core.metadata import Partition as PartitionState
 from penstock.core.metadata.topic_names import INTERNAL_TOPICS
 from penstock.core.model import MILLISECOND, SECOND, CorruptionError, Offset
+from penstock.core.queues import REDRIVE_GROUP
 from penstock.core.queues.record_headers import ATTEMPTS, ORIGIN_OFFSET
 from penstock.server.kafka.backend import Backend
 from penstock.sim.checkers.durability import read_back
 from penstock.sim.checkers.log import check_compacted_copy, check_log
-from penstock.sim.checkers.queues import DeadLetterCopy
+from penstock.sim.checkers.queues import DeadLetterCopy, RedrivenPartition
 from penstock.sim.checkers.replicas import ReplicaCopy, check_replicas
 from penstock.sim.checkers.transactions import LogEntry, LoggedMarker, LoggedRecord, aborted_in
 from penstock.sim.clocks import WORLD_BEGINS_MS
 from penstock.sim.cluster.journal import Place
 from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker
-from penstock.sim.cluster.options import JOBS, TOPIC, TRANSFERS, SimulatedClusterOptions
+from penstock.sim.cluster.options import JOBS, REDRIVEN, TOPIC, TRANSFERS, SimulatedClusterOptions
 from penstock.sim.cluster.world import ClusterWorld
 from penstock.sim.faults import (
     ANYWHERE,
@@ -222,8 +223,29 @@ def _check_queues(cluster: ClusterWorld, finals: Mapping[Place, list[tuple[int, 
         logs.setdefault(group.name, {})[place] = records
     for place in dict.fromkeys(place for _, place in cluster.queues()):
         letters += _dead_letters(cluster, place, groups)
+    redriven = [
+        anomaly
+        for index in range(cluster.options.partitions if cluster.options.queue_redrivers else 0)
+        for anomaly in _check_redriven(cluster, index)
+    ]
     now_ms = WORLD_BEGINS_MS + cluster.world.scheduler.now // MILLISECOND
-    return cluster.journal.queues.check(logs, letters, cluster.journal.transactions.found_committed, now_ms)
+    committed = cluster.journal.transactions.found_committed
+    return [*cluster.journal.queues.check(logs, letters, committed, now_ms), *redriven]
+
+
+def _check_redriven(cluster: ClusterWorld, index: int) -> list[str]:
+    """Compare the dead letters of a partition with those that were moved."""
+    image, dead = cluster.newest_image(), (dead_letter_topic(JOBS), index)
+    moved = _committed(read_to_the_end(cluster, (REDRIVEN, index), _batches_of))
+    values = [value for batch in moved for _, value in batch.values]
+    letters: dict[int, bytes] = {}
+    if image is not None and image.partition(*dead) is not None:
+        for batch in _committed(read_to_the_end(cluster, dead, _batches_of)):
+            letters.update(batch.values)
+    queue = cluster.queue(REDRIVE_GROUP, dead) if letters else None
+    end, left = (0, {}) if queue is None else (int(queue.end), queue.entries)
+    finished = [offset for offset in letters if offset < end and offset not in left]
+    return cluster.journal.queues.check_redriven(RedrivenPartition(dead, letters, finished, values))
 
 
 def _committed(batches: Iterable[tuple[int, OpenBatch]]) -> Iterator[OpenBatch]:

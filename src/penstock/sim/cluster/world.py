@@ -24,7 +24,7 @@ from penstock.sim.cluster.clients.consumers import AssignedConsumer
 from penstock.sim.cluster.clients.deletions import RecordDeleter
 from penstock.sim.cluster.clients.members import SimulatedMember
 from penstock.sim.cluster.clients.producers import AtMostOnceProducer, IdempotentProducer
-from penstock.sim.cluster.clients.queue_admins import QueuePauser
+from penstock.sim.cluster.clients.queue_admins import QueuePauser, QueueRedriver
 from penstock.sim.cluster.clients.queues import JobProducer, QueueConsumer, QueueTransactor
 from penstock.sim.cluster.clients.reassignments import LeaderRotator, PartitionMover
 from penstock.sim.cluster.clients.share_consumers import ShareConsumer
@@ -36,6 +36,7 @@ from penstock.sim.cluster.journal import Journal, Place
 from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker
 from penstock.sim.cluster.options import (
     JOBS,
+    REDRIVEN,
     SHARERS,
     TOPIC,
     TRANSFERS,
@@ -63,6 +64,8 @@ TRANSACTION_STEPS = 2
 JOB_STEPS = 3
 # Between two pauses of queues.
 PAUSE_STEPS = 10
+# Between two requests to move dead letters.
+REDRIVE_STEPS = 10
 EVENTS_MAX = 300_000
 # A controller is new in its term, and again if it has survived a fault for so long.
 NEW_AGAIN_NS = 1_500 * MILLISECOND
@@ -80,6 +83,7 @@ OtherClient: TypeAlias = (
     | QueueConsumer
     | ShareConsumer
     | QueuePauser
+    | QueueRedriver
     | RecordDeleter
     | PartitionMover
     | VoterAdmin
@@ -148,7 +152,8 @@ class ClusterWorld:
         if not self.jobs:
             return []
         letters = [(dead_letter_topic(topic), index) for topic, index in (*self.jobs, *self.transfers)]
-        return [*self.jobs, (QUEUES_TOPIC, 0), *letters]
+        moved = [(REDRIVEN, index) for _, index in self.jobs] if self.options.queue_redrivers else []
+        return [*self.jobs, (QUEUES_TOPIC, 0), *letters, *moved]
 
     def queues(self) -> Iterator[tuple[QueueGroup, Place]]:
         """Every queue that consumers have to drain."""
@@ -224,6 +229,10 @@ class ClusterWorld:
                     PAUSE_STEPS * options.pace_ms,
                 )
                 for n in range(options.queue_pausers)
+            ),
+            *(
+                QueueRedriver(self, f"redriver-{n}", REDRIVE_STEPS * options.pace_ms)
+                for n in range(options.queue_redrivers)
             ),
             *(
                 TransformingMember(self, f"transformer-{n}", TRANSFORMERS, places, self.transfers)
@@ -334,7 +343,7 @@ class ClusterWorld:
         if image is None:
             return
         for group, place in self.queues():
-            name, queue = f"the queue of {group.name} on {place[0]}/{place[1]}", self._queue(group, place)
+            name, queue = f"the queue of {group.name} on {place[0]}/{place[1]}", self.queue(group.name, place)
             led = self.leader_of(place)
             if queue is None or led is None:
                 yield f"{name} is nowhere"
@@ -344,7 +353,8 @@ class ClusterWorld:
             elif queue.end < led.log.last_stable_offset:
                 yield f"{name} is at {queue.end} of {led.log.last_stable_offset}"
 
-    def _queue(self, group: QueueGroup, place: Place) -> Queue | None:
+    def queue(self, group_id: str, place: Place) -> Queue | None:
+        """A queue at its coordinator, if that is ready."""
         image = self.newest_image()
         topic = None if image is None else image.topic(place[0])
         led, node = self.leader_of((QUEUES_TOPIC, 0)), self._leading_node((QUEUES_TOPIC, 0))
@@ -352,7 +362,7 @@ class ClusterWorld:
             return None
         for coordinator in node.backstage._queues or ():
             if coordinator.partition is led and coordinator.state.value is None:
-                queue_id = QueueId(group.name, topic.id, PartitionIndex(place[1]))
+                queue_id = QueueId(group_id, topic.id, PartitionIndex(place[1]))
                 return coordinator.machine.queues.get(queue_id)
         return None
 

@@ -1,4 +1,4 @@
-"""The checker of queues: members of share groups, and pauses."""
+"""The checker of queues: members of share groups, pauses, and dead letters that are moved."""
 
 import pytest
 
@@ -9,6 +9,7 @@ from penstock.sim.checkers.queues import (
     QueueDelivery,
     QueuedRecord,
     QueuePolicy,
+    RedrivenPartition,
     SettleAction,
     Settlement,
     ShareMembership,
@@ -133,3 +134,36 @@ def test_a_queue_may_be_resumed_by_a_request_that_nobody_has_heard_of(is_first: 
     deliver(queues, member_until(900), 200)
 
     assert queues.anomalies == []
+
+
+LETTERS = ("jobs.dlq", 0)
+TWO = {3: b"x", 5: b"y"}
+
+
+@pytest.mark.parametrize(
+    ("finished", "moved", "anomalies"),
+    [
+        ([], [], 0),
+        ([3], [b"x"], 0),
+        ([3], [], 1),
+        ([], [b"x"], 1),
+        ([3], [b"x", b"x"], 1),
+        ([3], [b"y"], 2),
+    ],
+)
+def test_a_dead_letter_is_where_it_was_or_moved_once(
+    finished: list[int], moved: list[bytes], anomalies: int
+) -> None:
+    found = checker().check_redriven(RedrivenPartition(LETTERS, TWO, finished, moved))
+
+    assert [each.partition(":")[0] for each in found] == ["redriven"] * anomalies
+
+
+def test_a_dead_letter_that_was_moved_is_not_there_any_more_and_not_moved_again() -> None:
+    queues = checker()
+    queues.told_redriven(LETTERS, 3)
+
+    assert len(queues.check_redriven(RedrivenPartition(LETTERS, TWO, [], []))) == 1
+    assert queues.anomalies == []
+    queues.told_redriven(LETTERS, 3)
+    assert len(queues.anomalies) == 1

@@ -30,6 +30,7 @@ from penstock.sim.cluster.clients.connection import RequestLost
 from penstock.sim.cluster.node import FLUSH, MINIMUM, SETTING, Register, RegisterKind
 from penstock.sim.cluster.options import (
     JOBS,
+    REDRIVEN,
     RETURNS,
     TOPIC,
     TRANSFERS,
@@ -163,6 +164,9 @@ class TopicCreator(SimulatedClient):
             # Nodes' clocks may be hours behind.
             configs["message.timestamp.after.max.ms"] = str(2**62)
             self._wishes.append(_creation(JOBS, options.partitions, options.replicas, configs))
+        if options.queue_redrivers:
+            configs = {"min.insync.replicas": options.topic_configs["min.insync.replicas"]}
+            self._wishes.append(_creation(REDRIVEN, options.partitions, options.replicas, configs))
         if options.consumer_members:
             self._wishes.append(_creation(RETURNS, options.partitions, options.replicas))
 
