@@ -67,6 +67,13 @@ OnCancelled: TypeAlias = Callable[[Sequence[ApiError | None] | ApiError], None]
 OnListed: TypeAlias = Callable[[ListedDelays | ApiError], None]
 
 
+class _Limits(NamedTuple):
+    """What a topic takes."""
+
+    partitions: int
+    record_bytes: int
+
+
 class DelayView:
     """Schedules, cancels and lists delayed records, wherever their coordinators are."""
 
@@ -143,8 +150,12 @@ class DelayView:
         # Those of one request are together: they are stored in a few batches.
         common = self._random() % count
         wanted: dict[int, list[tuple[int, NewDelay]]] = {}
+        limits: dict[str, _Limits | None] = {}
         for at, request in enumerate(requests):
-            problem = self._problem_with(request)
+            topic = request.record.topic
+            if topic not in limits:
+                limits[topic] = self._limits_of(topic)
+            problem = _problem_with(request.record, limits[topic])
             if problem is not None:
                 results.set(at, problem)
                 continue
@@ -167,16 +178,11 @@ class DelayView:
     def _random(self) -> int:
         return int.from_bytes(self._entropy.bytes(8), "big") & ID_MAX
 
-    def _problem_with(self, request: DelayRequest) -> ApiError | None:
-        record = request.record
-        topic = self._image.topic(record.topic)
+    def _limits_of(self, name: str) -> _Limits | None:
+        topic = self._image.topic(name)
         if topic is None or topic.internal:
-            return UNKNOWN_TOPIC
-        if not ANY_PARTITION <= record.partition < len(topic.partitions):
-            return ApiError(ErrorKind.UNKNOWN_PARTITION)
-        if record.size_bytes > self._options_of(record.topic).max_message_bytes:
-            return ApiError(ErrorKind.BATCH_TOO_LARGE, "the record is larger than its topic takes")
-        return None
+            return None
+        return _Limits(len(topic.partitions), self._options_of(name).max_message_bytes)
 
     def _list(
         self,
@@ -219,6 +225,16 @@ class DelayView:
                 topic=topic,
             )
         )
+
+
+def _problem_with(record: DelayedRecord, limits: _Limits | None) -> ApiError | None:
+    if limits is None:
+        return UNKNOWN_TOPIC
+    if not ANY_PARTITION <= record.partition < limits.partitions:
+        return ApiError(ErrorKind.UNKNOWN_PARTITION)
+    if record.size_bytes > limits.record_bytes:
+        return ApiError(ErrorKind.BATCH_TOO_LARGE, "the record is larger than its topic takes")
+    return None
 
 
 class _Results(Generic[R]):

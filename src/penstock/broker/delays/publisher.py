@@ -100,11 +100,10 @@ class _Source:
 
 
 class _Due(NamedTuple):
-    """A delay that was taken, where from, and the record to publish."""
+    """A delay that was taken, and where from."""
 
     source: int
     delay: PendingDelay
-    record: Record
 
 
 class _Lane:
@@ -345,11 +344,10 @@ class DelayPublisher:
         self._turn += 1
         for index, delays in lane.taken.items():
             self._sort_source(index, delays, lane.found[index], by_target, left, unknown)
-        batches: dict[TopicPartition, list[_Due]] = {}
+        batches: dict[TopicPartition, list[tuple[_Due, Record]]] = {}
         for target, pairs in by_target.items():
-            fitting = portion(pairs, self._options_of(target.topic).max_message_bytes)
-            batches[target] = [due for due, _ in fitting]
-            for due, _ in pairs[len(fitting) :]:
+            batches[target] = portion(pairs, self._options_of(target.topic).max_message_bytes)
+            for due, _ in pairs[len(batches[target]) :]:
                 left.setdefault(due.source, []).append(due.delay)
         for index, released in left.items():
             self._release(lane, index, tuple(released), tuple(unknown.get(index, ())))
@@ -368,17 +366,31 @@ class DelayPublisher:
         unknown: dict[int, dict[str, None]],
     ) -> None:
         now = self._clock.wall()
+        # Of records without a key: where those for a partition, or for any, go.
+        targets: dict[tuple[str, int], TopicPartition | None] = {}
         for delay in delays:
             # A rewrite may have moved the record meanwhile: then it is taken again where it is now.
             record = _stored(delay, found.get(delay.offset))
-            target = None if record is None else self._target_of(record)
-            if record is None or target is None:
+            if record is None:
                 left.setdefault(index, []).append(delay)
-                if record is not None:
-                    unknown.setdefault(index, {})[delay.topic] = None
                 continue
-            published = Record(0, now, record.key, record.value, record.headers)
-            by_target.setdefault(target, []).append((_Due(index, delay, published), published))
+            topic, wanted, key, value, headers = record
+            place = topic, wanted
+            if key is not None and wanted == ANY_PARTITION:
+                target = self._target_of(record)
+            elif place in targets:
+                target = targets[place]
+            else:
+                target = targets[place] = self._target_of(record)
+            if target is None:
+                left.setdefault(index, []).append(delay)
+                unknown.setdefault(index, {})[delay.topic] = None
+                continue
+            pair = _Due(index, delay), Record(0, now, key, value, headers)
+            if target in by_target:
+                by_target[target].append(pair)
+            else:
+                by_target[target] = [pair]
 
     def _target_of(self, record: DelayedRecord) -> TopicPartition | None:
         """Where the record belongs among the partitions that there are now."""
@@ -391,17 +403,18 @@ class DelayPublisher:
             return None
         return TopicPartition(TopicName(record.topic), PartitionIndex(index))
 
-    def _write(self, lane: _Lane, batches: dict[TopicPartition, list[_Due]]) -> None:
-        taken: dict[int, list[PendingDelay]] = {}
+    def _write(self, lane: _Lane, batches: dict[TopicPartition, list[tuple[_Due, Record]]]) -> None:
+        taken: dict[int, list[PendingDelay]] = {index: [] for index in lane.taken}
         for batch in batches.values():
-            for due in batch:
-                taken.setdefault(due.source, []).append(due.delay)
+            for (index, delay), _ in batch:
+                taken[index].append(delay)
+        taken = {index: delays for index, delays in taken.items() if delays}
         lane.taken = {index: tuple(delays) for index, delays in taken.items()}
         lane.found = {}
         lane.retries = 0
         lane.waiting = len(batches) + len(taken)
         for target, batch in batches.items():
-            records = [due.record for due in batch]
+            records = [record for _, record in batch]
             bytes_max = self._options_of(target.topic).max_message_bytes
             lane.transaction.append(target, records, bytes_max, partial(self._written, lane, target.topic))
         producer = lane.transaction.producer
@@ -456,10 +469,13 @@ class DelayPublisher:
             self._rest(lane, error)
             return
         now = self._clock.wall()
+        published: dict[str, int] = {}
         for delays in lane.taken.values():
             for delay in delays:
                 self._lateness.observe(max(0, now - delay.deliver_at) * MILLISECOND)
-                self._metrics.published.of(delay.topic).count += 1
+                published[delay.topic] = published.get(delay.topic, 0) + 1
+        for topic, count in published.items():
+            self._metrics.published.of(topic).count += count
         lane.is_busy = False
         self._wake_later(lane)
 

@@ -20,7 +20,6 @@ from penstock.core.delays.commands import (
 from penstock.core.delays.delay_ids import ID_MAX
 from penstock.core.delays.facts import (
     ANY_PARTITION,
-    NO_OFFSET,
     DelayFact,
     DelayFinish,
     DelaysEnding,
@@ -151,8 +150,9 @@ class DelayCoordinator:
             case DelayStored():
                 self._store(fact)
             case DelaysEnding():
+                due_of = self._pending.due_of
                 for delay_id in fact.ids:
-                    if delay_id in self._pending:
+                    if due_of(delay_id) is not None:
                         self._end(delay_id, fact.producer)
             case DelaysFinished():
                 for delay_id in fact.ids:
@@ -218,12 +218,11 @@ class DelayCoordinator:
         return Instant(now.instant + min(max(0, due - now.wall), check_ms) * MILLISECOND)
 
     def _store(self, fact: DelayStored) -> None:
-        record = fact.record
-        delay = PendingDelay(fact.id, fact.deliver_at, fact.offset, record.size_bytes, record.topic)
-        if self._pending.put(delay):
-            self._wheel.add(fact.id, max(0, fact.deliver_at))
-        if fact.producer is not None:
-            self._end(fact.id, fact.producer)
+        delay_id, deliver_at, record, producer, offset = fact
+        if self._pending.put(delay_id, deliver_at, offset, record.size_bytes, record.topic):
+            self._wheel.add(delay_id, max(0, deliver_at))
+        if producer is not None:
+            self._end(delay_id, producer)
 
     def _end_transaction(self, fact: DelayTransactionEnded) -> None:
         for delay_id in self._transactions.pop(fact.producer_id, ()):
@@ -239,7 +238,7 @@ class DelayCoordinator:
             self._transactions.setdefault(producer.producer_id, []).append(delay_id)
 
     def _remove(self, delay_id: int) -> None:
-        if self._pending.remove(delay_id) is None:
+        if not self._pending.remove(delay_id):
             return
         self._ending.pop(delay_id, None)
         if delay_id in self._taken:
@@ -256,20 +255,20 @@ class DelayCoordinator:
 
     def _schedule(self, command: ScheduleRecords, now: Now, outcome: DelayOutcome) -> None:
         options, delays = self._options, command.delays
-        size = sum(delay.record.size_bytes for delay in delays)
+        sizes = [delay.record.size_bytes for delay in delays]
+        size = sum(sizes)
         if not 0 < len(delays) <= options.delays_max or size > options.command_bytes_max:
             outcome.reply(command.on_reply, BAD_COMMAND)
             return
         errors: list[ApiError | None] = []
         new: dict[int, NewDelay] = {}
-        for delay in delays:
-            known = self._pending.get(delay.id) or _seen(new.get(delay.id))
-            if known is not None:
-                is_same = known.deliver_at == delay.deliver_at and known.topic == delay.record.topic
-                errors.append(None if is_same else ID_TAKEN)
+        due_of, room = self._pending.due_of, options.pending_max - len(self._pending)
+        for delay, size_bytes in zip(delays, sizes, strict=True):
+            if delay.id in new or due_of(delay.id) is not None:
+                errors.append(None if self._is_same(delay, new.get(delay.id)) else ID_TAKEN)
                 continue
-            problem = self._problem_with(delay, now.wall)
-            if problem is None and len(self._pending) + len(new) >= options.pending_max:
+            problem = self._problem_with(delay, size_bytes, now.wall)
+            if problem is None and len(new) >= room:
                 problem = TOO_MANY
             if problem is None:
                 new[delay.id] = delay
@@ -280,14 +279,24 @@ class DelayCoordinator:
         outcome.facts += [DelayStored(*delay) for delay in new.values()]
         outcome.reply(command.on_reply, DelayResults(tuple(errors)))
 
-    def _problem_with(self, delay: NewDelay, wall: Timestamp) -> ApiError | None:
+    def _is_same(self, delay: NewDelay, seen: NewDelay | None) -> bool:
+        """Whether it is the delay that is pending under its id, or that was before it in the command."""
+        if seen is not None:
+            known = seen.deliver_at, seen.record.topic
+        else:
+            pending = self._pending.get(delay.id)
+            assert pending is not None
+            known = pending.deliver_at, pending.topic
+        return known == (delay.deliver_at, delay.record.topic)
+
+    def _problem_with(self, delay: NewDelay, size_bytes: int, wall: Timestamp) -> ApiError | None:
         options = self._options
         if not 0 <= delay.deliver_at <= wall + options.delay_ms_max:
             days = options.delay_ms_max // _DAY_MS
             return ApiError(ErrorKind.INVALID_REQUEST, f"records are delayed by {days} days at most")
         if not 0 <= delay.id <= ID_MAX or delay.record.partition < ANY_PARTITION:
             return ApiError(ErrorKind.INVALID_REQUEST, "neither ids nor partitions are negative")
-        return TOO_LARGE if delay.record.size_bytes > options.record_bytes_max else None
+        return TOO_LARGE if size_bytes > options.record_bytes_max else None
 
     def _cancel(self, command: CancelDelays, outcome: DelayOutcome) -> None:
         if not 0 < len(command.ids) <= self._options.delays_max:
@@ -366,13 +375,15 @@ class DelayCoordinator:
                 self._put_back(delay_id)
 
     def _decide_end(self, command: EndDelays, outcome: DelayOutcome) -> None:
+        due_of, ending = self._pending.due_of, self._ending
         for delay_id in command.ids:
-            if delay_id not in self._pending or delay_id in self._ending:
+            if delay_id in ending or due_of(delay_id) is None:
                 outcome.reply(command.on_reply, NOT_PENDING)
                 return
         outcome.facts.append(DelaysEnding(command.producer, command.ids))
-        for topic in {self._topic_of(delay_id): None for delay_id in command.ids}:
-            self._blocked.pop(topic, None)
+        if self._blocked:
+            for topic in {self._topic_of(delay_id): None for delay_id in command.ids}:
+                self._blocked.pop(topic, None)
         outcome.reply(command.on_reply, DelayResults(()))
 
     def _topic_of(self, delay_id: int) -> str:
@@ -394,10 +405,3 @@ class DelayCoordinator:
                 self._put_back(delay_id)
         self._reported = None
         outcome.reply(command.on_reply, DelayResults(()))
-
-
-def _seen(delay: NewDelay | None) -> PendingDelay | None:
-    if delay is None:
-        return None
-    record = delay.record
-    return PendingDelay(delay.id, delay.deliver_at, NO_OFFSET, record.size_bytes, record.topic)

@@ -18,6 +18,7 @@ ID_MAX = 2**63 - 1
 _LAYOUT = struct.Struct(">Biq")
 _CHARS = 18
 _PADDING = "=="
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 INVALID_DELAY_ID = ApiError(ErrorKind.INVALID_REQUEST, "this is not the id of a delay")
 
 
@@ -31,7 +32,7 @@ class DelayId(NamedTuple):
 def write_delay_id(delay_id: DelayId) -> str:
     """The id as clients get it."""
     packed = _LAYOUT.pack(VERSION, *delay_id)
-    return base64.urlsafe_b64encode(packed).decode("ascii")[:_CHARS]
+    return binascii.b2a_base64(packed, newline=False).translate(_URL_SAFE).decode("ascii")[:_CHARS]
 
 
 def read_delay_id(text: str) -> DelayId | ApiError:

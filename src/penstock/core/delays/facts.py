@@ -30,14 +30,14 @@ class DelayedRecord(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        size = len(self.key or b"") + len(self.value or b"")
-        for name, value in self.headers:
-            size += len(name) + len(value or b"")
+        _, _, key, value, headers = self
+        size = (len(key) if key else 0) + (len(value) if value else 0)
+        for name, content in headers:
+            size += len(name) + len(content or b"")
         return size
 
 
-@dataclass(frozen=True, slots=True)
-class DelayStored:
+class DelayStored(NamedTuple):
     """A delay is pending. A rewrite stores it once more, with the transaction that decides on it if one does.
 
     `offset` is where its record is, which the log says.

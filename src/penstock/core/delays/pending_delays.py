@@ -115,9 +115,8 @@ class PendingDelays:
         page, at = self._find(delay_id)
         return None if at < 0 else self._read(page, at)
 
-    def put(self, delay: PendingDelay) -> bool:
+    def put(self, delay_id: int, deliver_at: Timestamp, offset: Offset, size_bytes: int, topic: str) -> bool:
         """Add a delay, or replace what is known of it; False: it was pending already."""
-        delay_id, deliver_at, offset, size_bytes, topic = delay
         self.size_bytes += size_bytes
         number = self._topics.take(topic)
         index = bisect_right(self._firsts, delay_id)
@@ -140,20 +139,20 @@ class PendingDelays:
             self._split(index)
         return True
 
-    def remove(self, delay_id: int) -> PendingDelay | None:
-        """The delay that is not pending any more."""
-        page, at = self._find(delay_id)
-        if at < 0:
-            return None
-        found = self._read(page, at)
-        self._topics.release(page.topics[at])
-        for column in page.columns():
-            del column[at]
-        self.size_bytes -= found.size_bytes
+    def remove(self, delay_id: int) -> bool:
+        """Whether it was pending; it is not any more."""
+        page = self._pages[bisect_right(self._firsts, delay_id)]
+        ids = page.ids
+        at = bisect_left(ids, delay_id)
+        if at == len(ids) or ids[at] != delay_id:
+            return False
+        self._topics.release(page.topics.pop(at))
+        self.size_bytes -= page.sizes.pop(at)
+        del ids[at], page.times[at], page.offsets[at]
         self._count -= 1
-        if len(page.ids) < _PAGE_MIN and self._firsts:
+        if len(ids) < _PAGE_MIN and self._firsts:
             self._join(bisect_right(self._firsts, delay_id))
-        return found
+        return True
 
     def after(self, delay_id: int) -> Iterator[PendingDelay]:
         """Those with higher ids, in their order; to be used before anything changes."""

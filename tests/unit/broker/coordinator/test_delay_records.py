@@ -15,8 +15,8 @@ from penstock.core.delays import (
     DelayStored,
 )
 from penstock.core.model import Offset, ProducerEpoch, ProducerId, ProtocolError, Timestamp
-from penstock.core.protocol.delayed_records import DelayKey, DelaysFinishedValue
-from penstock.core.protocol.state_records import write_stored
+from penstock.core.protocol.delayed_records import DelayedRecordValue, DelayKey, DelaysFinishedValue
+from penstock.core.protocol.state_records import read_stored, write_stored
 from penstock.core.queues import TransactionProducer
 
 PAGE = Path(__file__).parents[4] / "docs" / "formats" / "delayed.md"
@@ -48,6 +48,52 @@ def test_the_example_of_the_page_reads_as_the_page_says() -> None:
 )
 def test_facts_are_read_as_they_were_written(fact: DelayFact) -> None:
     assert decode(*encode(fact)) == fact
+
+
+def schema_bytes(fact: DelayStored) -> tuple[bytes, bytes]:
+    """The delay as the schemas write it."""
+    value = DelayedRecordValue(
+        deliver_at=fact.deliver_at,
+        topic=fact.record.topic,
+        partition=fact.record.partition,
+        key=fact.record.key,
+        value=fact.record.value,
+        headers=(),
+        producer=None,
+    )
+    return key(0, fact.id), write_stored(value, 0)
+
+
+@pytest.mark.parametrize("topic", ["t", "\u00e9", "x" * 126, "x" * 127, "x" * 249])
+@pytest.mark.parametrize("size", [None, 0, 1, 126, 127, 16_382, 16_383, 16_384, 100_000])
+def test_a_plain_delay_has_the_bytes_that_the_schemas_say(topic: str, size: int | None) -> None:
+    content = None if size is None else b"v" * size
+    for record in (DelayedRecord(topic, -1, content, b""), DelayedRecord(topic, 3, None, content)):
+        fact = DelayStored(5, Timestamp(1_767_225_600_000), record)
+
+        assert encode(fact) == schema_bytes(fact)
+        assert decode(*encode(fact)) == fact
+
+
+def test_a_plain_delay_that_is_cut_or_changed_is_read_as_the_schemas_do_or_is_an_error() -> None:
+    name, whole = encode(DelayStored(5, Timestamp(9), DelayedRecord("orders", -1, b"key", b"v" * 200)))
+    assert whole is not None
+    damaged = [whole[:end] for end in range(len(whole))]
+    for at in range(len(whole)):
+        damaged += [whole[:at] + bytes((byte,)) + whole[at + 1 :] for byte in (0, 1, 0x7F, 0x80, 0xFF)]
+    for value in damaged:
+        try:
+            expected = read_stored(DelayedRecordValue, value)
+        except ProtocolError:
+            with pytest.raises(ProtocolError):
+                decode(name, value)
+            continue
+        found = decode(name, value)
+        assert isinstance(found, DelayStored)
+        assert found.deliver_at == expected.deliver_at
+        assert found.record == DelayedRecord(
+            expected.topic, expected.partition, expected.key, expected.value, found.record.headers
+        )
 
 
 def test_a_stored_delay_knows_where_its_record_is() -> None:

@@ -1,6 +1,5 @@
 """The machine of delayed records: what is due, who decides on it, and what a replay rebuilds."""
 
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -68,7 +67,7 @@ class Driver:
         return Now(Instant(self.instant_ms * MILLISECOND), Timestamp(self.wall_ms))
 
     def _append(self, fact: DelayFact) -> None:
-        located = replace(fact, offset=Offset(len(self.log))) if isinstance(fact, DelayStored) else fact
+        located = fact._replace(offset=Offset(len(self.log))) if isinstance(fact, DelayStored) else fact
         self.log.append(fact)
         self.machine.apply(located)
 

@@ -41,7 +41,7 @@ def delay_records(request: DelayRecordsRequest, call: Request) -> None:
 
 
 def _delay_of(record: DelayRecordsRequestRecord) -> DelayRequest:
-    headers = tuple((header.key, header.value) for header in record.headers)
+    headers = tuple((header.key, header.value) for header in record.headers) if record.headers else ()
     return DelayRequest(
         Timestamp(record.deliver_at_ms),
         DelayedRecord(record.topic, record.partition, record.key, record.value, headers),
