@@ -31,6 +31,7 @@ from penstock.client.backoff import Backoff
 from penstock.client.cluster import ClusterClient, ClusterError, QueueClient
 from penstock.client.received import ReceivedRecord
 from penstock.client.task_queue import TaskQueue, UnknownTask
+from penstock.core.protocol import ErrorCode
 
 _log = logging.getLogger("penstock.worker")
 DRAIN_SECONDS = 30.0
@@ -39,6 +40,8 @@ REASON_CHARS_MAX = 500
 # A lease is renewed when a third of it is over: two tries may fail.
 RENEWALS_PER_LEASE = 3
 BACKOFF_MAX_MS = 5_000
+# After these a request may have been carried out.
+_UNCERTAIN = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
 _current: "contextvars.ContextVar[RunningTask]" = contextvars.ContextVar("penstock_task")
 
 
@@ -57,10 +60,12 @@ class RetryLater(Exception):
 class RunningTask:
     """The record that a task runs for."""
 
-    def __init__(self, record: ReceivedRecord) -> None:
+    def __init__(self, record: ReceivedRecord, lease_until: float) -> None:
         self.id = f"{record.topic}/{record.partition}/{record.offset}"
         self.attempt = record.attempt
         self.receipt = record.receipt
+        # By the clock of the loop; a little early.
+        self.lease_until = lease_until
         self._is_lost = threading.Event()
 
     @property
@@ -185,6 +190,7 @@ class _WorkerRun:
                 self._has_room.clear()
                 await self._first_of(self._has_room, self.stopping)
                 continue
+            asked_at = self._loop.time()
             try:
                 received = await self._queues.receive(
                     self._queue.group,
@@ -202,7 +208,7 @@ class _WorkerRun:
                 continue
             backoff.tries = 0
             self._leased_ms = received.lease_ms
-            self._begin(received.records)
+            self._begin(received.records, asked_at + received.lease_ms / 1_000)
 
     async def _first_of(self, *events: asyncio.Event) -> None:
         waits = [self._loop.create_task(event.wait()) for event in events]
@@ -210,9 +216,9 @@ class _WorkerRun:
         for wait in waits:
             wait.cancel()
 
-    def _begin(self, records: Iterable[ReceivedRecord]) -> None:
+    def _begin(self, records: Iterable[ReceivedRecord], lease_until: float) -> None:
         for record in records:
-            running = RunningTask(record)
+            running = RunningTask(record, lease_until)
             task = self._loop.create_task(self._handle(running, record))
             self._running[task] = running
             task.add_done_callback(self._ended)
@@ -272,15 +278,27 @@ class _WorkerRun:
     async def _settle_all(
         self, tasks: list[RunningTask], action: Callable[..., Any], group: str, **choices: Any
     ) -> None:
-        try:
-            results = await action(group, [one.receipt for one in tasks], **choices)
-        except ClusterError as error:
-            # Their leases end, and they are delivered again.
-            ids = ", ".join(one.id for one in tasks)
-            _log.error("%s could not be settled and will run again: %s", ids, error.detail)
-            return
+        """Say what became of tasks; again while the leases last, if nobody says whether that was heard."""
+        backoff, may_be_settled = Backoff(max_ms=BACKOFF_MAX_MS), False
+        lease_until = max(one.lease_until for one in tasks)
+        while True:
+            try:
+                results = await action(group, [one.receipt for one in tasks], **choices)
+                break
+            except ClusterError as error:
+                pause = backoff.next_seconds()
+                if not error.is_retriable or self._loop.time() + pause >= lease_until:
+                    # Their leases end, and they are delivered again.
+                    ids = ", ".join(one.id for one in tasks)
+                    _log.error("%s could not be settled and will run again: %s", ids, error.detail)
+                    return
+                may_be_settled |= error.code in _UNCERTAIN
+                await asyncio.sleep(pause)
+        now = self._loop.time()
         for one, refused in zip(tasks, results, strict=True):
-            if refused is not None:
+            # While the lease lasts nobody else can have settled it: an earlier try did.
+            was_settled = may_be_settled and now < one.lease_until
+            if refused is not None and not (was_settled and refused.code is ErrorCode.INVALID_RECORD_STATE):
                 one.lose_lease()
                 _log.error("%s lost its lease and may run twice: %s", one.id, refused.detail)
 
@@ -288,6 +306,7 @@ class _WorkerRun:
         while True:
             await asyncio.sleep(max(self._leased_ms, WAIT_MS) / 1_000 / RENEWALS_PER_LEASE)
             kept = [one for one in self._running.values() if not one.is_lease_lost]
+            asked_at = self._loop.time()
             try:
                 results = await self._queues.renew(self._queue.group, [one.receipt for one in kept])
             except ClusterError as error:
@@ -295,8 +314,10 @@ class _WorkerRun:
                 continue
             still = {id(one) for one in self._running.values()}
             for one, refused in zip(kept, results, strict=True):
+                if refused is None:
+                    one.lease_until = asked_at + self._leased_ms / 1_000
                 # One that has been settled meanwhile has no lease to lose.
-                if refused is not None and id(one) in still:
+                elif id(one) in still:
                     one.lose_lease()
                     _log.error("%s lost its lease while it runs: %s", one.id, refused.detail)
 

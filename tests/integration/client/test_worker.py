@@ -1,6 +1,7 @@
 """`Worker` and `TaskQueue` against a broker on a thread of the test."""
 
 import asyncio
+import itertools
 import json
 import os
 import queue as thread_queue
@@ -15,8 +16,9 @@ from typing import Any
 import pytest
 
 from penstock.client import Reject, RetryLater, TaskQueue, Worker, current_task
-from penstock.client.cluster import ClusterClient, ClusterError, OutgoingRecord, QueueClient
+from penstock.client.cluster import ClusterClient, ClusterError, ConnectionLost, OutgoingRecord, QueueClient
 from penstock.client.received import ReceivedRecord
+from penstock.core.protocol import ErrorCode
 from penstock.testing import Broker
 from penstock.testing import broker as running_broker
 
@@ -158,6 +160,39 @@ def test_a_lease_is_renewed_while_its_task_runs(queue: TaskQueue) -> None:
         assert receive(queue, queue.topic, wait_ms=2_000) == []
         may_end.set()
     assert receive(queue, queue.topic, wait_ms=1_500) == []
+
+
+@pytest.mark.parametrize("is_carried_out", [True, False])
+def test_an_acknowledgement_whose_response_was_lost_is_sent_again(
+    queue: TaskQueue,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_carried_out: bool,
+) -> None:
+    settle, answers = QueueClient.settle, thread_queue.Queue[list[ErrorCode | None]]()
+    tries = itertools.count()
+
+    async def lossy(client: QueueClient, *request: Any, **choices: Any) -> list[ClusterError | None]:
+        is_first = next(tries) == 0
+        if is_first and not is_carried_out:
+            answers.put([])
+            raise ConnectionLost("the connection was lost")
+        results = await settle(client, *request, **choices)
+        answers.put([None if one is None else one.code for one in results])
+        if is_first:
+            raise ConnectionLost("the connection was lost")
+        return results
+
+    @queue.task
+    def work() -> None:
+        monkeypatch.setattr(QueueClient, "settle", lossy)
+
+    work.enqueue()
+    with working(Worker(queue)):
+        first, second = answers.get(timeout=SECONDS), answers.get(timeout=SECONDS)
+
+    assert [first, second] == ([[None], [ErrorCode.INVALID_RECORD_STATE]] if is_carried_out else [[], [None]])
+    assert not [record.message for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_a_task_is_told_that_its_lease_is_lost(queue: TaskQueue) -> None:
