@@ -1,6 +1,7 @@
 """Which record of a queue is delivered next, and what is due when. Nothing here is stored.
 
-    available ─┬─ ready      a heap: the highest priority first, then the lowest offset
+    available ─┬─ ready      a heap: the highest priority first, then the lowest offset; and beside it a
+               │             queue of those without attributes that were not delivered yet, in their order
                ├─ delayed    two heaps: after a failure on the monotonic clock, `deliver_at` on the wall clock
                └─ blocked    behind another record of their key, in key-ordered mode; nowhere but in `_keys`
     leased     ─── by acquisition, with one entry in a heap for the earliest of its deadlines
@@ -55,6 +56,14 @@ class QueueEntry:
         # When the lease ends. Not stored.
         self.deadline = NOT_ARMED
 
+    def deliver(self, lease: Lease) -> None:
+        """One delivery more."""
+        self.state = RecordState.LEASED
+        self.lease = lease
+        self.delay_ms = 0
+        self.attempts += 1
+        self.producer = None
+
     @staticmethod
     def of(stored: StoredRecord) -> "QueueEntry":
         record = stored.record
@@ -85,6 +94,7 @@ class DeliveryOrder:
         "_delays",
         "_deliveries",
         "_entries",
+        "_fresh",
         "_heap",
         "_keys",
         "_leases",
@@ -103,6 +113,8 @@ class DeliveryOrder:
         self.is_key_ordered = is_key_ordered
         self.ready: dict[Offset, None] = {}
         self._heap: list[tuple[int, Offset]] = []
+        # Ascending. Those that are not ready any more are skipped when they come up, as in the heap.
+        self._fresh: deque[Offset] = deque()
         # The item of one of the heaps; another item of the same offset is out of date.
         self.delayed: dict[Offset, tuple[int, Offset]] = {}
         self._delays: list[tuple[int, Offset]] = []
@@ -126,6 +138,16 @@ class DeliveryOrder:
         if key is not None:
             self._keys.setdefault(key, deque()).append(entry.offset)
         self.enter(entry, now)
+
+    def add_plain(self, entries: dict[Offset, QueueEntry]) -> None:
+        """Records without attributes that are new here; in ascending order."""
+        self.ready.update(dict.fromkeys(entries))
+        if self._fresh and next(iter(entries)) <= self._fresh[-1]:
+            # The queue was set back.
+            for offset in entries:
+                heapq.heappush(self._heap, (0, offset))
+        else:
+            self._fresh.extend(entries)
 
     def enter(self, entry: QueueEntry, now: Now | None) -> None:
         """The entry has the state that it has from now on."""
@@ -153,6 +175,43 @@ class DeliveryOrder:
         elif self.ready.pop(offset, entry) is entry:
             self.delayed.pop(offset, None)
 
+    def lease(self, entries: list[QueueEntry], lease: Lease, now: Now) -> None:
+        """These are delivered once more."""
+        if not entries:
+            return
+        ready, available = self.ready, RecordState.AVAILABLE
+        deadline = Instant(now.instant + lease.lease_ms * MILLISECOND)
+        for entry in entries:
+            if entry.state is available and entry.producer is None and entry.offset in ready:
+                del ready[entry.offset]
+            else:
+                self.leave(entry)
+            entry.deliver(lease)
+            entry.deadline = deadline
+        held = self._leases.setdefault(lease.token, {})
+        held.update([(entry.offset, entry) for entry in entries])
+        self.leased += len(entries)
+        self._arm(lease.token, deadline)
+
+    def remove(self, entries: list[QueueEntry]) -> None:
+        """These are not among the queue's entries any more."""
+        leases, unarmed, leased = self._leases, self.unarmed, RecordState.LEASED
+        for entry in entries:
+            if entry.state is not leased or entry.producer is not None or unarmed:
+                self.leave(entry)
+                continue
+            assert entry.lease is not None
+            token = entry.lease.token
+            held = leases[token]
+            del held[entry.offset]
+            self.leased -= 1
+            if not held:
+                del leases[token]
+                self._armed.pop(token, None)
+        if self.is_key_ordered:
+            for entry in entries:
+                self.unblock(entry)
+
     def unblock(self, entry: QueueEntry) -> None:
         """The entry is finished, or given up: the next one of its key may go."""
         key = self._key_of(entry)
@@ -169,9 +228,12 @@ class DeliveryOrder:
         """The records to deliver next, and those whose time to live is over. All of them change next."""
         chosen: dict[Offset, QueueEntry] = {}
         expired: list[Offset] = []
-        heap, ready, entries, wall = self._heap, self.ready, self._entries, now.wall
-        while heap and len(chosen) < records_max and len(expired) < expired_max:
-            _, offset = heapq.heappop(heap)
+        heap, fresh, ready, entries, wall = self._heap, self._fresh, self.ready, self._entries, now.wall
+        while (heap or fresh) and len(chosen) < records_max and len(expired) < expired_max:
+            if fresh and (not heap or heap[0] > (0, fresh[0])):
+                offset = fresh.popleft()
+            else:
+                offset = heapq.heappop(heap)[1]
             if offset not in ready or offset in chosen:
                 continue
             entry = entries[offset]
@@ -196,10 +258,11 @@ class DeliveryOrder:
                     expired[offset] = None
                 else:
                     chosen[offset] = entry
-        if len(self._heap) > 2 * len(self.ready) + 64:
+        if len(self._heap) + len(self._fresh) > 2 * len(self.ready) + 64:
             # Nothing else takes out what was chosen this way and came back.
             self._heap = [self._heap_item(self._entries[offset]) for offset in self.ready]
             heapq.heapify(self._heap)
+            self._fresh.clear()
         return list(chosen.values()), list(expired)
 
     def held_by(self, consumer: str) -> list[QueueEntry]:

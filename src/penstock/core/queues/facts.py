@@ -23,8 +23,9 @@ Durations are stored as such: a new leader counts them in full from when it took
 """
 
 import enum
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import NamedTuple, TypeAlias, cast
 
 from penstock.core.model import (
     LeaderEpoch,
@@ -95,9 +96,9 @@ def merged(runs: Iterable[Run]) -> tuple[Run, ...]:
     return tuple(found)
 
 
-def offsets_in(runs: Iterable[Run]) -> Iterator[Offset]:
-    for start, end in runs:
-        yield from map(Offset, range(start, end))
+def offsets_in(runs: Iterable[Run]) -> Iterable[Offset]:
+    """The offsets of runs, once."""
+    return cast("Iterable[Offset]", chain.from_iterable([range(start, end) for start, end in runs]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ What is stored is `end` and an entry for each record below it that is not finish
 with what is finished, nor with the backlog: records beyond `end` are the log's business.
 """
 
+from collections.abc import Iterable
 from typing import assert_never
 
 from penstock.core.model import MILLISECOND, Instant, Now, Offset, Timestamp
@@ -80,13 +81,11 @@ class Queue:
             case RecordsGivenUp():
                 self._give_up(fact)
             case RecordsFinished():
-                for offset in offsets_in(fact.runs):
-                    self._remove(offset)
+                self._remove(offsets_in(fact.runs))
             case RecordsEnding():
                 self._await_transaction(fact)
             case RecordsDropped():
-                for offset in [each for each in self.entries if fact.start <= each < fact.end]:
-                    self._remove(offset)
+                self._remove([each for each in self.entries if fact.start <= each < fact.end])
             case RecordsStored():
                 self._store(fact, now)
             case QueueStored():
@@ -102,7 +101,7 @@ class Queue:
     def end_transaction(self, offset: Offset, *, is_commit: bool) -> None:
         """A record that waits for the end of a transaction is finished, or as it was."""
         if is_commit:
-            self._remove(offset)
+            self._remove((offset,))
             return
         entry = self.entries[offset]
         if self.order is not None:
@@ -113,11 +112,17 @@ class Queue:
 
     def _take(self, fact: RecordsTaken, now: Now | None) -> None:
         self.end = max(self.end, fact.end)
-        taken = [QueueEntry(offset) for offset in offsets_in(fact.plain)]
-        if fact.records:
-            taken += [QueueEntry(record.offset, record) for record in fact.records]
-            taken.sort(key=_offset)
-        for entry in taken:
+        if not fact.records:
+            known = self.entries
+            taken = {offset: QueueEntry(offset) for offset in offsets_in(fact.plain) if offset not in known}
+            known.update(taken)
+            if taken and self.order is not None:
+                self.order.add_plain(taken)
+            return
+        entries = [QueueEntry(offset) for offset in offsets_in(fact.plain)]
+        entries += [QueueEntry(record.offset, record) for record in fact.records]
+        entries.sort(key=_offset)
+        for entry in entries:
             if entry.offset not in self.entries:
                 self.entries[entry.offset] = entry
                 if self.order is not None:
@@ -125,18 +130,14 @@ class Queue:
                     self.order.add(entry, now)
 
     def _lease(self, fact: RecordsLeased, now: Now | None) -> None:
-        entries, order, lease = self.entries, self.order, fact.lease
-        for offset in offsets_in(fact.runs):
-            entry = entries.get(offset)
-            if entry is None:
-                continue
-            if order is not None:
-                order.leave(entry)
-            entry.state, entry.lease, entry.delay_ms = RecordState.LEASED, lease, 0
-            entry.attempts += 1
-            entry.producer = None
-            if order is not None:
-                order.enter(entry, now)
+        known, lease = self.entries, fact.lease
+        entries = [known[offset] for offset in offsets_in(fact.runs) if offset in known]
+        if self.order is not None:
+            assert now is not None
+            self.order.lease(entries, lease, now)
+        else:
+            for entry in entries:
+                entry.deliver(lease)
 
     def _prolong(self, fact: LeasesProlonged) -> None:
         prolonged: dict[int, Lease] = {}
@@ -193,14 +194,11 @@ class Queue:
                 if self.order is not None:
                     self.order.enter(entry, None)
 
-    def _remove(self, offset: Offset) -> None:
-        entry = self.entries.get(offset)
-        if entry is not None:
-            if self.order is not None:
-                self.order.leave(entry)
-            del self.entries[offset]
-            if self.order is not None:
-                self.order.unblock(entry)
+    def _remove(self, offsets: Iterable[Offset]) -> None:
+        entries = self.entries
+        removed = [entries.pop(offset) for offset in offsets if offset in entries]
+        if self.order is not None:
+            self.order.remove(removed)
 
     def _store(self, fact: RecordsStored, now: Now | None) -> None:
         is_changed = False
