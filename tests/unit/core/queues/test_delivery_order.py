@@ -11,6 +11,7 @@ from penstock.core.queues import (
     RecordsExpired,
     RecordsReady,
     RejectRecords,
+    ResetQueue,
     Run,
 )
 from tests.unit.core.queues.queue_driver import (
@@ -336,3 +337,30 @@ def test_whoever_waits_is_told_when_a_key_is_free() -> None:
     driver.pass_ms(0)
     assert ready_events(driver) == 1
     assert offsets_of(driver.acquired()) == [3]
+
+
+def test_records_without_attributes_have_their_place_among_the_others() -> None:
+    driver = opened()
+    driver.offer(0, 4)
+    driver.offer_records([record(4, priority=1), record(5)])
+    driver.offer(6, 8)
+
+    first = driver.acquired(3)
+    driver.release(*first, delay_ms=0)
+
+    assert offsets_of(first) == [4, 0, 1]
+    assert offsets_of(driver.acquired()) == [4, 0, 1, 2, 3, 5, 6, 7]
+
+
+def test_a_queue_that_is_set_back_delivers_in_the_order_of_the_log_again() -> None:
+    driver = ready(records=6)
+    driver.acquired(2)
+    driver.ask(ResetQueue(on_reply=ignore, queue=QUEUE, offset=Offset(1)))
+
+    driver.offer(1, 5)
+    first = driver.acquired(2)
+    driver.offer(5, 8)
+
+    assert offsets_of(first) == [1, 2]
+    assert offsets_of(driver.acquired()) == [3, 4, 5, 6, 7]
+    assert driver.acquired() == []

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.core.model import ApiError, ErrorKind, LeaderEpoch, Offset
 from penstock.core.queues import (
+    AcknowledgeRecords,
     LeaseClaim,
     LeasesExpired,
     PauseQueue,
@@ -417,3 +418,28 @@ def test_a_queue_tells_its_leader_what_to_offer() -> None:
     reply = driver.acquire(3)
     assert [record.offset for record in reply.records] == [4, 5, 6]
     assert reply.demand == (8, 999)
+
+
+def test_a_claim_about_several_records_is_one_about_each() -> None:
+    driver = ready(records=6)
+    first, *_ = driver.acquired(4)
+    driver.release(first._replace(offset=Offset(1)), delay_ms=0)
+    (again,) = driver.acquired(1)
+
+    assert again.offset == 1
+    assert driver.acknowledge(first._replace(records=5)) == [None, STALE, None, None, STALE]
+    assert driver.describe().leased == 1
+    assert driver.acknowledge(again, again) == [None, STALE]
+    assert driver.describe().finished_below == 4
+
+
+def test_claims_count_by_their_records() -> None:
+    driver = ready(records=3, claims_max=3)
+    first, *_ = driver.acquired(3)
+
+    refused = driver.ask(
+        AcknowledgeRecords(on_reply=ignore, queue=QUEUE, claims=(first, first._replace(records=3)))
+    )
+
+    assert isinstance(refused, ApiError)
+    assert driver.acknowledge(first._replace(records=3)) == [None] * 3
