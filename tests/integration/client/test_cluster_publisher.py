@@ -4,14 +4,18 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from penstock.client.cluster import ClusterClient, ClusterError, OutgoingRecord, Publisher, RecordPosition
+from penstock.client.cluster import publisher as publisher_module
 from penstock.client.cluster.publisher import _short_key_hash
 from penstock.client.connection import BrokerAddress, BrokerConnection
 from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsRequestTopic
 from penstock.core.protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
+from penstock.core.protocol.schema import ZERO_UUID
 from penstock.core.records import murmur2_partition, read_header, read_records
 from penstock.core.records.partitioner import murmur2
 from penstock.testing import Broker
@@ -241,6 +245,55 @@ def test_a_caller_that_stops_waiting_disturbs_nobody_and_close_sends_the_rest(no
     run(node, scenario)
 
     assert list(stored(node, "cancelled").values()) == [b"first", b"given up", b"other", b"last"]
+
+
+def test_topics_that_are_gone_are_forgotten(node: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publisher_module, "QUEUES_MIN", 4)
+
+    async def scenario(publisher: Publisher) -> None:
+        for number in range(20):
+            name = f"short-lived-{number}"
+            (position,) = await publisher.publish(name, [OutgoingRecord(None, b"a", partition=0)])
+            assert isinstance(position, RecordPosition)
+            delete = DeleteTopicsRequest(
+                topics=(DeleteTopicsRequestTopic(name=name, topic_id=ZERO_UUID),),
+                topic_names=(name,),
+                timeout_ms=10_000,
+            )
+            await publisher._cluster.ask(delete)
+
+        assert len(publisher._queues) < 10
+
+    run(node, scenario)
+
+
+def test_records_for_a_topic_that_was_made_anew_are_not_stored_in_the_new_one(node: Broker) -> None:
+    name = node.create_topic()
+    outcomes: list[RecordPosition | ClusterError] = []
+
+    async def scenario(publisher: Publisher) -> None:
+        await publisher.publish(name, [OutgoingRecord(None, b"before", partition=0)])
+        cluster = publisher._cluster
+        waiting = asyncio.get_running_loop().create_task(
+            publisher.publish(name, [OutgoingRecord(None, b"late", partition=0)])
+        )
+        # It is queued in this turn of the loop, and sent in the next one.
+        await asyncio.sleep(0)
+        before = await cluster.topic(name)
+        cluster._topics[name] = before._replace(topic_id=UUID(int=1))
+        outcomes.extend(await waiting)
+        cluster.forget_topic(name)
+        outcomes.extend(await publisher.publish(name, [OutgoingRecord(None, b"after", partition=0)]))
+
+    run(node, scenario)
+
+    late, after = outcomes
+    assert isinstance(late, ClusterError)
+    assert (late.code, "there is another one" in late.detail) == (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True,
+    )  # fmt: skip
+    assert isinstance(after, RecordPosition)
+    assert list(stored(node, name).values()) == [b"before", b"after"]
 
 
 def test_nothing_is_lost_or_doubled_when_the_broker_restarts() -> None:

@@ -48,6 +48,8 @@ from penstock.core.records.partitioner import murmur2
 from penstock.core.records.record import Headers
 
 BUFFER_BYTES = 64 << 20
+# Below this, topics that are gone are not looked for.
+QUEUES_MIN = 256
 # Below Kafka's default for max.message.bytes, with room for what a record needs beside key and value.
 BATCH_BYTES = 900_000
 REQUEST_BYTES = 8 << 20
@@ -194,8 +196,9 @@ class _Batch:
 class _PartitionQueue:
     """What waits for one partition, with one kind of acks."""
 
-    def __init__(self, topic: str, partition: int, acks: int) -> None:
-        self.topic = topic
+    def __init__(self, topic: ClusterTopic, partition: int, acks: int) -> None:
+        self.topic = topic.name
+        self.topic_id = topic.topic_id
         self.partition = partition
         self.acks = acks
         self.chunks: deque[_Chunk] = deque()
@@ -291,6 +294,7 @@ class Publisher:
         self._creates_topics = creates_topics
         self._loop = asyncio.get_running_loop()
         self._queues: dict[tuple[str, int, int], _PartitionQueue] = {}
+        self._sweep_at = QUEUES_MIN
         self._ready: dict[_PartitionQueue, None] = {}
         self._is_scheduled = False
         self._sticky: dict[str, int] = {}
@@ -380,7 +384,7 @@ class Publisher:
         if self._buffered_bytes + size_bytes > self._buffer_bytes:
             return False
         deadline = self._loop.time() + self._delivery_seconds
-        self._add(topic, partition, acks, _Chunk(_SingleCall(done), (0,), [row], size_bytes, deadline))
+        self._add(found, partition, acks, _Chunk(_SingleCall(done), (0,), [row], size_bytes, deadline))
         return True
 
     async def flush(self) -> None:
@@ -414,16 +418,20 @@ class Publisher:
             if self._buffered_bytes + size_bytes > self._buffer_bytes:
                 self._fail_chunks([chunk], self._full(size_bytes))
                 continue
-            self._add(topic.name, partition, acks, chunk)
+            self._add(topic, partition, acks, chunk)
         return call
 
-    def _add(self, topic: str, partition: int, acks: int, chunk: _Chunk) -> None:
+    def _add(self, topic: ClusterTopic, partition: int, acks: int, chunk: _Chunk) -> None:
         self._buffered_bytes += chunk.size_bytes
         self._is_empty.clear()
-        place = topic, partition, acks
+        place = topic.name, partition, acks
         queue = self._queues.get(place)
-        if queue is None:
-            queue = self._queues[place] = _PartitionQueue(*place)
+        # One whose topic was made anew meanwhile comes to its end by itself.
+        if queue is None or (queue.topic_id is not topic.topic_id and queue.topic_id != topic.topic_id):
+            queue = self._queues[place] = _PartitionQueue(topic, partition, acks)
+            if len(self._queues) >= self._sweep_at:
+                self._sweep_at = 2 * len(self._queues)
+                self._start(self._sweep())
         queue.chunks.append(chunk)
         if not queue.is_busy:
             self._wake(queue)
@@ -504,6 +512,9 @@ class Publisher:
             queue.is_busy = True
             found = self._cluster.cached_topic(queue.topic)
             leader = None
+            if found is not None and found.topic_id != queue.topic_id:
+                self._fail_queue(queue, _made_anew(queue.topic))
+                continue
             if found is not None and queue.partition < len(found.partitions):
                 leader = found.partitions[queue.partition].leader
             if leader is None:
@@ -517,6 +528,27 @@ class Publisher:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _sweep(self) -> None:
+        """Forget topics that are gone: there are twice as many queues as there were after the last sweep."""
+        idle = [one for one in self._queues.values() if not one.is_busy and not one.has_work]
+        try:
+            present = {topic.name: topic.topic_id for topic in await self._cluster.topics()}
+        except ClusterError:
+            return
+        for queue in idle:
+            is_gone = present.get(queue.topic) != queue.topic_id
+            if is_gone and not queue.is_busy and not queue.has_work:
+                # Not under the same id: whoever is mistaken about the topic must not repeat its sequences.
+                self._give_up_identity(queue)
+                self._drop_queue(queue)
+        self._sweep_at = max(QUEUES_MIN, 2 * len(self._queues))
+
+    def _drop_queue(self, queue: _PartitionQueue) -> None:
+        place = queue.topic, queue.partition, queue.acks
+        if self._queues.get(place) is queue:
+            del self._queues[place]
+            self._sticky.pop(queue.topic, None)
 
     async def _find_leader(self, queue: _PartitionQueue) -> None:
         self._cluster.forget_topic(queue.topic)
@@ -776,6 +808,7 @@ class Publisher:
         if batch is not None:
             self._free(batch.chunks)
             self._fail_chunks(batch.chunks, _not_known(error) if batch.is_uncertain else error)
+        self._drop_queue(queue)
         self._release(queue)
 
     def _free(self, chunks: Sequence[_Chunk]) -> None:
@@ -824,6 +857,12 @@ def _long_key(key: bytes) -> ClusterError:
 
 def _not_known(error: ClusterError) -> ClusterError:
     return ClusterError(error.code, f"{error.detail}; whether the records were stored is not known")
+
+
+def _made_anew(topic: str) -> ClusterError:
+    return ClusterError(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} was deleted, and there is another one"
+    )
 
 
 def _no_partition(topic: str, partition: int) -> ClusterError:
