@@ -270,7 +270,13 @@ class GroupSettings(ConfigSection, frozen=True):
         ),
     ] = 50
     poll_records_max: Annotated[
-        int, Meta(ge=1, le=INT32_MAX, description="Most records that one poll of our client returns.")
+        int,
+        Meta(
+            ge=1,
+            le=INT32_MAX,
+            description="Most records that one poll of our client returns, and one over REST or gRPC that "
+            "does not say how many (10,000 at most).",
+        ),
     ] = 500
 
 

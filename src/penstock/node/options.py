@@ -228,6 +228,7 @@ def _gateway(config: Config) -> GatewayOptions:
             in_flight_bytes_max=rest.in_flight_bytes_max,
             body_timeout_ms=rest.body_timeout_ms,
             response_timeout_ms=rest.response_timeout_ms,
+            poll_records_max=config.groups.poll_records_max,
         ),
         log_level=config.logging.level,
         log_format=config.logging.format,

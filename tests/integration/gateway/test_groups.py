@@ -14,6 +14,7 @@ from penstock.core.protocol.messages.delete_records import (
     DeleteRecordsRequestPartition,
     DeleteRecordsRequestTopic,
 )
+from penstock.server.gateway.options import RestOptions
 from penstock.server.http.routes import groups
 from penstock.testing import Broker
 from tests.integration.gateway.conftest import RestClient
@@ -89,6 +90,20 @@ def test_a_message_without_headers_has_no_headers_but_the_field(rest: RestClient
     read = poll(rest, f"{topic}-log", member)
 
     assert [each["headers"] for each in leased + read] == [{}, {}]
+
+
+@pytest.mark.parametrize("mode", ["queue", "log"])
+def test_a_poll_that_does_not_say_how_many_has_as_many_as_is_set(
+    embedded: Broker, rest: RestClient, topic: str, mode: str
+) -> None:
+    publish(rest, topic, *range(5))
+    other = RestClient(embedded, RestOptions(poll_records_max=3))
+    member = join(other, topic, topic, mode)
+
+    counts = [len(poll(other, topic, member)), len(poll(other, topic, member, max=1))]
+    other.close()
+
+    assert counts == [3, 1]
 
 
 def test_thousands_of_messages_are_polled_and_settled_at_once(rest: RestClient, topic: str) -> None:

@@ -16,6 +16,8 @@ class RestOptions(msgspec.Struct, frozen=True, kw_only=True):
     in_flight_bytes_max: int = 256 << 20
     body_timeout_ms: int = 30_000
     response_timeout_ms: int = 30_000
+    # Of a poll that does not say how many.
+    poll_records_max: int = 500
 
 
 class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,6 @@ from penstock.v1 import penstock_pb2 as proto
 
 ADMIN_MS: Final = 30_000
 REPLICATION_MAX: Final = 0x7FFF
-POLL_MAX: Final = 500
 WAIT_MS_MAX: Final = 60_000
 # Of the numbers in a message's id, so that they fit their types.
 PARTITION_DIGITS: Final = 9
@@ -172,7 +171,8 @@ class PenstockService:
             request.group,
             request.consumer or self._new_consumer(),
             request.topics,
-            records_max=request.max or POLL_MAX,
+            records_max=request.max
+            or min(self._backend.limits.poll_records_max, self._options.in_flight_max),
             bytes_max=self._options.delivery_bytes_max,
             wait_ms=_wait_ms(request.wait_ms, context),
             lease_ms=request.lease_ms if request.HasField("lease_ms") else -1,

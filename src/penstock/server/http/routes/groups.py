@@ -48,7 +48,6 @@ from penstock.server.http.operations import (
 from penstock.server.http.problem import ProblemBody, failed, invalid
 
 OPERATIONS = OperationTable("groups", "Groups: polling, commits, and leases of messages")
-MAX_DEFAULT = 500
 MAX_MAX = 10_000
 WAIT_MS_MAX = 60_000
 POLL_BYTES_MAX = 4 << 20
@@ -105,10 +104,13 @@ class MembershipAnswer(RestAnswer, frozen=True):
 
 
 class PollQuery(RestStruct, frozen=True):
-    """`topics`, with commas between them, is for a poll in queue mode without joining."""
+    """`topics`, with commas between them, is for a poll in queue mode without joining.
+
+    `max` is what `groups.poll_records_max` says where it is left out: 500, unless it was set.
+    """
 
     member_id: Name
-    max: Annotated[int, Meta(ge=1, le=MAX_MAX)] = MAX_DEFAULT
+    max: Annotated[int, Meta(ge=1, le=MAX_MAX)] | None = None
     wait_ms: Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)] = 0
     topics: str | None = None
     lease_ms: Annotated[int, Meta(ge=1, le=DELAY_MS_MAX)] | None = None
@@ -347,7 +349,7 @@ async def _polled(backend: GatewayBackend, group: str, query: PollQuery) -> tupl
         if member.mode == "queue":
             answer, give_back = await _receive(backend, group, query, member.topics, wait_ms)
         else:
-            answer, give_back = await _read(backend, member, query.max, wait_ms)
+            answer, give_back = await _read(backend, member, _count(backend, query), wait_ms)
         if answer.messages or left_ms == 0 or backend.stopping.is_set():
             return answer, give_back
 
@@ -481,6 +483,10 @@ def _new_member_id() -> str:
     return secrets.token_urlsafe(16)
 
 
+def _count(backend: GatewayBackend, query: PollQuery) -> int:
+    return query.max or min(backend.limits.poll_records_max, MAX_MAX)
+
+
 def _assignments(partitions: Mapping[str, Sequence[int]]) -> list[TopicAssignment]:
     return [
         TopicAssignment(topic=topic, partitions=sorted(partitions[topic])) for topic in sorted(partitions)
@@ -504,7 +510,7 @@ async def _receive(
         group,
         query.member_id,
         topics,
-        records_max=query.max,
+        records_max=_count(backend, query),
         bytes_max=POLL_BYTES_MAX,
         wait_ms=wait_ms,
         lease_ms=-1 if query.lease_ms is None else query.lease_ms,
