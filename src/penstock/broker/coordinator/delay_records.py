@@ -15,7 +15,7 @@ error: without it, what follows is wrong.
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from penstock.core.delays import (
     DelayCoordinator,
@@ -39,7 +39,8 @@ from penstock.core.protocol.delayed_records import (
 )
 from penstock.core.protocol.state_records import read_key, read_stored, write_stored
 from penstock.core.queues import TransactionProducer
-from penstock.core.records import ControlRecord, ControlType
+from penstock.core.records import BatchHeader, CompressionType, ControlRecord, ControlType
+from penstock.core.records.batch import HEADER_BYTES
 
 VERSION = 0
 STORED, FINISHED, ENDING = range(3)
@@ -55,6 +56,12 @@ _PARTITION = struct.Struct(">i")
 # No headers, no producer, no tagged fields.
 _PLAIN_END = b"\x01\xff\x00"
 _PLAIN_MIN = _TIME.size + 2 + _PARTITION.size + 2 + len(_PLAIN_END)
+# Inside of a record batch: the key with its length before it; the value up to the length of the topic's name.
+_RECORD_KEY = struct.Struct(">Bhbqb")
+_TIME_AND_NAME = struct.Struct(">hqB")
+# The record itself has no headers either.
+_PLAIN_RECORD_END = _PLAIN_END + b"\x00"
+_Located: TypeAlias = tuple[int, Timestamp, Offset, int, str]
 _LENGTHS = [bytes((number,)) for number in range(0x80)]
 
 
@@ -123,6 +130,70 @@ def located(fact: DelayFact, offset: Offset) -> DelayFact:
     if not isinstance(fact, DelayStored):
         return fact
     return DelayStored(*fact[:-1], offset)
+
+
+def load_batch(machine: DelayCoordinator, batch: memoryview, header: BatchHeader) -> bool:
+    """Have the machine take over a batch of plain delays, without decoding their records."""
+    found = None if header.codec is not CompressionType.NONE else _scan(bytes(batch), header)
+    if found is not None:
+        machine.load(found)
+    return found is not None
+
+
+def _scan(batch: bytes, header: BatchHeader) -> list[_Located] | None:
+    """Id, time, offset, size and topic of each delay, as `decode` would find them.
+
+    None: other records are among them, or any that this writer would not write so.
+    """
+    found: list[_Located] = []
+    at, offset = HEADER_BYTES, header.base_offset
+    name, topic = b"", ""
+    try:
+        for _ in range(header.record_count):
+            length, at = _read_varint(batch, at)
+            end = at + length
+            # Behind attributes and time: the offset, in one byte or two.
+            key_at = at + (3 if batch[at + 2] < 0x80 else 4)
+            key_bytes, key_version, kind, delay_id, tags = _RECORD_KEY.unpack_from(batch, key_at)
+            length, value_at = _read_varint(batch, key_at + _RECORD_KEY.size)
+            version, deliver_at, name_length = _TIME_AND_NAME.unpack_from(batch, value_at)
+            if (
+                key_bytes != 2 * _KEY.size
+                or key_version | kind | tags | version
+                or delay_id < 0
+                or not 1 < name_length < 0x80
+                or value_at + length + 1 != end
+                or batch[end - len(_PLAIN_RECORD_END) : end] != _PLAIN_RECORD_END
+            ):
+                return None
+            at = value_at + _TIME_AND_NAME.size
+            if batch[at : at + name_length - 1] != name:
+                name = batch[at : at + name_length - 1]
+                topic = name.decode()
+            length, at = _read_length(batch, at + name_length - 1 + _PARTITION.size)
+            size_bytes = max(0, length)
+            length, at = _read_length(batch, at + size_bytes)
+            if length > 0:
+                size_bytes += length
+                at += length
+            if at != end - len(_PLAIN_RECORD_END):
+                return None
+            found.append((delay_id, deliver_at, Offset(offset), size_bytes, topic))
+            offset += 1
+            at = end
+    except (IndexError, struct.error, UnicodeDecodeError):
+        return None
+    is_whole = at == len(batch) and offset == header.next_offset
+    return found if is_whole else None
+
+
+def _read_varint(batch: bytes, at: int) -> tuple[int, int]:
+    """A length of one or two bytes; one that is longer or negative fits nowhere."""
+    low = batch[at]
+    if low < 0x80:
+        return low >> 1, at + 1
+    high = batch[at + 1]
+    return len(batch) if high >= 0x80 else (high << 7 | low & 0x7F) >> 1, at + 2
 
 
 class DelayTransactions:

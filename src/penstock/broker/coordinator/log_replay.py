@@ -33,17 +33,25 @@ from penstock.storage.log import DamagedRange, FileRange
 STEP_BYTES = 16 << 10
 
 
+def _no_batches(_batch: memoryview, _header: BatchHeader) -> bool:
+    """Every record is taken alone."""
+    return False
+
+
 class ReplayRequest(NamedTuple):
     """One log to read; `done` is called at its end, with the error if it failed.
 
     `take` gets every record and the header of its batch; it returns False for one that it skips.
-    `take_marker` gets the markers that end transactions.
+    `take_marker` gets the markers that end transactions. `take_batch` may take all records of a batch at
+    once; if it returns False, it has taken none of them.
     """
 
     partition: LeaderPartition
     take: Callable[[Record, BatchHeader], bool]
     take_marker: Callable[[ControlRecord], None]
     done: Callable[[PenstockError | None], None]
+    take_batch: Callable[[memoryview, BatchHeader], bool] = _no_batches
+    step_bytes: int = STEP_BYTES
 
 
 class LogReplay:
@@ -96,7 +104,7 @@ class LogReplay:
     def _read(self, partition: LeaderPartition) -> None:
         # The log start may move meanwhile: what was deleted was superseded.
         self._position = max(self._position, partition.log.start)
-        found = partition.log.read(self._position, STEP_BYTES).ranges
+        found = partition.log.read(self._position, self._waiting[0].step_bytes).ranges
         if not found:
             self._end(CorruptionError(f"{partition.name}: nothing can be read at {self._position}"))
         elif found[0].is_servable():
@@ -133,11 +141,12 @@ class LogReplay:
         take = request.take
         for header in check_batches(content, compacted=True):
             batch, at = content[at : at + header.size_bytes], at + header.size_bytes
-            if not header.is_control:
+            is_whole = header.base_offset >= self._position
+            if not header.is_control and not (is_whole and request.take_batch(batch, header)):
                 for record in read_records(batch):
                     if record.offset >= self._position and not take(record, header):
                         self._skipped += 1
-            elif header.base_offset >= self._position and header.record_count:
+            elif header.is_control and is_whole and header.record_count:
                 request.take_marker(read_control(batch))
             self._position = Offset(header.next_offset)
 

@@ -1,5 +1,6 @@
 """The machine of one partition of `__delayed`: what is pending, what is due, and who decides on it."""
 
+from collections.abc import Iterable
 from typing import TypeAlias, assert_never
 
 from penstock.core.delays.commands import (
@@ -29,7 +30,7 @@ from penstock.core.delays.facts import (
 )
 from penstock.core.delays.pending_delays import PendingDelay, PendingDelays
 from penstock.core.delays.timer_wheel import TimerWheel
-from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, Now, ProducerId, Timestamp
+from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, Now, Offset, ProducerId, Timestamp
 from penstock.core.queues import TransactionProducer
 from penstock.core.values import dataclass
 
@@ -161,6 +162,13 @@ class DelayCoordinator:
                 self._end_transaction(fact)
             case _:
                 assert_never(fact)
+
+    def load(self, delays: Iterable[tuple[int, Timestamp, Offset, int, str]]) -> None:
+        """Apply that these delays were stored: id, time, offset, size and topic of each."""
+        put, add = self._pending.put, self._wheel.add
+        for delay_id, deliver_at, offset, size_bytes, topic in delays:
+            if put(delay_id, deliver_at, offset, size_bytes, topic):
+                add(delay_id, max(0, deliver_at))
 
     def resume(self, now: Now) -> DelayOutcome:
         """Begin to lead: an open transaction of an earlier leader is to be ended."""

@@ -123,7 +123,8 @@ class PendingDelays:
         page = self._pages[index]
         ids = page.ids
         at = bisect_left(ids, delay_id)
-        if at < len(ids) and ids[at] == delay_id:
+        count = len(ids)
+        if at < count and ids[at] == delay_id:
             self.size_bytes -= page.sizes[at]
             self._topics.release(page.topics[at])
             page.times[at], page.offsets[at] = deliver_at, offset
@@ -135,7 +136,7 @@ class PendingDelays:
         page.sizes.insert(at, size_bytes)
         page.topics.insert(at, number)
         self._count += 1
-        if len(ids) > PAGE_MAX:
+        if count >= PAGE_MAX:
             self._split(index)
         return True
 

@@ -5,8 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.coordinator.delay_records import decode, encode, located
+from penstock.broker.coordinator import delay_records
+from penstock.broker.coordinator.delay_records import (
+    DelayTransactions,
+    decode,
+    encode,
+    load_batch,
+    located,
+)
+from penstock.broker.coordinator.runtime import write_batches
 from penstock.core.delays import (
+    DelayCoordinator,
     DelayedRecord,
     DelayFact,
     DelayFinish,
@@ -18,6 +27,8 @@ from penstock.core.model import Offset, ProducerEpoch, ProducerId, ProtocolError
 from penstock.core.protocol.delayed_records import DelayedRecordValue, DelayKey, DelaysFinishedValue
 from penstock.core.protocol.state_records import read_stored, write_stored
 from penstock.core.queues import TransactionProducer
+from penstock.core.records import read_records
+from penstock.core.records.batch import HEADER_BYTES
 
 PAGE = Path(__file__).parents[4] / "docs" / "formats" / "delayed.md"
 FIRST_COLUMN = re.compile(r"^((?:[0-9a-f]{2} )*[0-9a-f]{2})(?:  |$)", re.MULTILINE)
@@ -102,6 +113,79 @@ def test_a_stored_delay_knows_where_its_record_is() -> None:
     assert isinstance(found, DelayStored)
     assert found.offset == 42
     assert located(DelaysEnding(PRODUCER, (3,)), Offset(42)) == DelaysEnding(PRODUCER, (3,))
+
+
+def replayed(facts: list[DelayFact]) -> tuple[DelayCoordinator, DelayCoordinator, list[bool]]:
+    """The facts in a log, read one by one, and by batches where these are taken whole."""
+    content, headers = write_batches(facts, delay_records, Timestamp(1), DelayTransactions(), 16 << 10)
+    single, whole, taken, at = DelayCoordinator(Timestamp(1)), DelayCoordinator(Timestamp(1)), list[bool](), 0
+    for number, header in enumerate(headers):
+        stamped = header._replace(base_offset=1_000 * number)
+        batch = memoryview(content)[at : at + header.size_bytes]
+        at += header.size_bytes
+        read = [
+            located(fact, Offset(stamped.base_offset + index))
+            for index, record in enumerate(read_records(batch))
+            if (fact := decode(record.key, record.value)) is not None
+        ]
+        taken.append(load_batch(whole, batch, stamped))
+        for fact in read:
+            single.apply(fact)
+            if not taken[-1]:
+                whole.apply(fact)
+    return single, whole, taken
+
+
+def test_a_batch_of_plain_delays_is_taken_over_as_its_records_would_be() -> None:
+    sizes = [None, 0, 1, 63, 64, 126, 127, 200, 5_000]
+    facts: list[DelayFact] = [
+        DelayStored(
+            at, Timestamp(at + 7), DelayedRecord(f"t{at % 3 * 50}", at % 5 - 1, b"k" * (at % 70), content)
+        )
+        for at, size in enumerate(sizes * 50)
+        for content in (None if size is None else b"v" * size,)
+    ]
+
+    single, whole, taken = replayed(facts)
+
+    assert taken == [True] * len(taken)
+    assert len(taken) > 2
+    assert len(single.pending) == len(facts)
+    assert list(whole.pending.after(-1)) == list(single.pending.after(-1))
+
+
+def test_a_batch_with_anything_else_is_taken_record_by_record() -> None:
+    plain = DelayStored(9, Timestamp(9), DelayedRecord("t", -1, None, b"v"))
+    large = DelayStored(8, Timestamp(9), DelayedRecord("t", -1, None, b"v" * 20_000))
+
+    for other in (
+        STORED,
+        large,
+        plain._replace(id=7, producer=PRODUCER),
+        DelaysFinished((9,), DelayFinish.DROPPED),
+    ):
+        single, whole, taken = replayed([plain, other])
+        assert False in taken
+        assert list(whole.pending.after(-1)) == list(single.pending.after(-1))
+        assert whole.ending == single.ending
+
+
+def test_a_batch_that_is_damaged_is_not_taken_over() -> None:
+    facts: list[DelayFact] = [
+        DelayStored(at, Timestamp(9), DelayedRecord("orders", -1, None, b"v" * 70)) for at in range(1, 4)
+    ]
+    content, (header,) = write_batches(facts, delay_records, Timestamp(1), DelayTransactions(), 16 << 10)
+    machine = DelayCoordinator(Timestamp(1))
+
+    for end in range(HEADER_BYTES, len(content)):
+        assert not load_batch(machine, memoryview(content)[:end], header)
+    assert not load_batch(machine, memoryview(content + b"\x00"), header)
+    for at in range(HEADER_BYTES, len(content)):
+        for byte in (0x7F, 0xFF):
+            changed = bytearray(content)
+            changed[at] = byte
+            load_batch(DelayCoordinator(Timestamp(1)), memoryview(changed), header)
+    assert len(machine.pending) == 0
 
 
 @pytest.mark.parametrize("foreign", [None, b"", b"\x00", b"\x00\x07abc"])
