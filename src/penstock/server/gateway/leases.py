@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.client.cluster import ClusterError, QueueClient
-from penstock.core.protocol.messages.queue_receive import QueueReceiveResponse
+from penstock.client.received import Received
 from penstock.core.protocol.messages.queue_settle import RELEASE, RETURN
 from penstock.observability import log
 
@@ -18,9 +18,7 @@ RESPONSE_SECONDS: Final = 0.2
 RELEASE_SECONDS: Final = 10.0
 
 
-async def receive(
-    queues: QueueClient, receipts: list[str], *request: Any, **choices: Any
-) -> QueueReceiveResponse:
+async def receive(queues: QueueClient, receipts: list[str], *request: Any, **choices: Any) -> Received:
     """As `QueueClient.receive`; the receipts of what it leases are added to a list, cancelled or not."""
     receiving = asyncio.get_running_loop().create_task(queues.receive(*request, **choices))
     try:
