@@ -15,7 +15,7 @@ from penstock.core.metadata import (
 )
 from penstock.core.metadata.configs import GROUP_CONFIGS, NO_CONFIGS, ConfigLayers, ConfigSource
 from penstock.core.model import NodeId
-from penstock.core.queues import QueueSettings
+from penstock.core.queues import REDRIVE_GROUP, QueueSettings
 
 
 class GroupQueueSettings:
@@ -56,6 +56,9 @@ class GroupQueueSettings:
 
     def starts_at_end(self, group_id: str) -> bool:
         """Whether a new queue of the group begins with what comes, not with what is there."""
+        if group_id == REDRIVE_GROUP:
+            # It is there for the dead letters that there are, whatever is set for others.
+            return False
         layers = self._layers(group_id)
         is_shared = _is_of_share_group(layers, "share.auto.offset.reset", "queue.start")
         return layers.usable_value("share.auto.offset.reset" if is_shared else "queue.start") == "latest"

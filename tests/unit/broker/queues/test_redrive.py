@@ -63,6 +63,17 @@ def test_a_dead_letter_goes_back_to_where_it_came_from_and_starts_anew() -> None
     assert moved(redrive(stage)) == []
 
 
+def test_dead_letters_are_found_wherever_other_new_queues_begin() -> None:
+    consumer = consumer_of(QueueStage())
+    stage = consumer.stage
+    stage.produce("bad")
+    give_up(consumer, 1)
+    group = ConfigResource(ConfigResourceType.GROUP, REDRIVE_GROUP)
+    stage.ask(partial(stage.at().controller.submit, AlterConfigs(group, (("queue.start", "latest"),))))
+
+    assert moved(redrive(stage)) == [0]
+
+
 def test_chosen_dead_letters_leave_the_others_where_they_are() -> None:
     consumer = consumer_of(QueueStage())
     stage = consumer.stage
