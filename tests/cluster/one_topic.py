@@ -3,9 +3,10 @@
     python -m tests.cluster.one_topic --nodes 3 --kills 50 [--seed N] [--plant FAULT]
 
 Kafka producers write to a topic, and clients of REST and gRPC publish to it. A consumer group reads it as a
-log. At the same time it is the work queue of five groups: a share group, workers over REST, over gRPC, over
-WebSocket, and one group that has workers of these three. Nodes are killed with SIGKILL and started again on
-their data, and sometimes only a node's gateway is; some workers go away for good with records that they have.
+log. At the same time it is the work queue of six groups: two share groups, one of them of librdkafka's share
+consumer, workers over REST, over gRPC, over WebSocket, and one group that has workers of these three. Nodes are
+killed with SIGKILL and started again on their data, and sometimes only a node's gateway is; some workers go
+away for good with records that they have.
 
 At the end the log is judged by `sim.checkers.log` and the queues by `sim.checkers.queues`: every acknowledged
 record is in the log, the consumer group has read it in its order, and every queue group has finished it once;
@@ -27,6 +28,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -47,6 +49,7 @@ from tests.cluster.load import QUIET, Load
 from tests.cluster.queue_journal import QueueJournal
 from tests.cluster.queue_workers import (
     GrpcWorker,
+    LibrdkafkaShareWorker,
     NodeAddresses,
     QueueWorker,
     RestWorker,
@@ -78,6 +81,7 @@ SETTINGS = (
 POLICY = QueuePolicy(RETRIES_MAX + 1, is_key_ordered=False, backoff_ms=1_000, backoff_ms_max=60_000)
 GROUPS: dict[str, tuple[type[QueueWorker], ...]] = {
     "shared": (ShareWorker, ShareWorker),
+    "librdkafka": (LibrdkafkaShareWorker, LibrdkafkaShareWorker),
     "rest": (RestWorker, RestWorker),
     "grpc": (GrpcWorker, GrpcWorker),
     "websocket": (WebSocketWorker, WebSocketWorker),
@@ -96,6 +100,8 @@ class Verdict:
     finished: Counter[str] = field(default_factory=Counter)
     delivered: Counter[str] = field(default_factory=Counter)
     interruptions: int = 0
+    # Records that workers had when they went away for good.
+    deserted: int = 0
     redeliveries: int = 0
     anomalies: list[str] = field(default_factory=list)
 
@@ -187,6 +193,7 @@ class OneTopic:
                 LEASE_MS if kinds[-1] is ShareWorker else DESERTED_MS,
             ).deserting_after(DESERTS_AFTER)
             for group, kinds in GROUPS.items()
+            if kinds[-1] is not LibrdkafkaShareWorker
         ]
 
     def _create_topic(self) -> None:
@@ -228,7 +235,7 @@ class OneTopic:
         read = self.readers.read + step
         assert self.journal.wait_for(
             lambda: all(self.journal.finished[group] >= goal for group, goal in goals.items()), SECONDS_MAX
-        ), f"{self.journal.finished} is not {goals}: {self._queues()}"
+        ), f"{self.journal.finished} is not {goals}: {[self._queues(group) for group in GROUPS]}"
         until(lambda: self.readers.read >= read, "the consumer group reads on", SECONDS_MAX)
 
     def desert(self) -> None:
@@ -274,14 +281,12 @@ class OneTopic:
             worker.interrupt()
         rows = read_everything(self.cluster.bootstrap, TOPIC, PARTITIONS)
         ends = {partition: len(found) for partition, found in rows.items()}
-        with contextlib.suppress(AssertionError):
-            until(lambda: self._are_finished(ends), "the queues are empty", SECONDS_MAX)
-        verdict.anomalies += [
-            f"left over: {group}: {self._queues([group])}"
-            for group in GROUPS
-            if not self._are_finished(ends, [group])
-        ]
-        self.progress("all is finished")
+        for group in GROUPS:
+            try:
+                until(partial(self._is_finished, group, ends), f"{group} has finished all", SECONDS_MAX)
+                self.progress(f"{group} has finished all")
+            except AssertionError:
+                verdict.anomalies.append(f"left over: {group}: {self._queues(group)}")
         self.end()
         self.progress("all have ended")
         verdict.anomalies += check_histories(load, rows)
@@ -292,21 +297,22 @@ class OneTopic:
         verdict.read, verdict.redeliveries = self.readers.read, journal.checker.redeliveries
         verdict.finished, verdict.delivered = journal.finished, journal.delivered
         verdict.interruptions = journal.interruptions.total()
+        verdict.deserted = sum(len(each.held) for each in self.deserters)
         return verdict
 
-    def _are_finished(self, ends: dict[int, int], groups: Sequence[str] = tuple(GROUPS)) -> bool:
-        found = self._queues(groups)
-        return len(found) == len(groups) * PARTITIONS and all(
+    def _is_finished(self, group: str, ends: dict[int, int]) -> bool:
+        found = self._queues(group)
+        return len(found) == PARTITIONS and all(
             each["finished_below"] == ends[each["partition"]]
             and not each["ready"] + each["leased"] + each["delayed"] + each["moving"]
             for each in found
         )
 
-    def _queues(self, groups: Sequence[str] = ()) -> list[dict[str, int]]:
+    def _queues(self, group: str) -> list[dict[str, int]]:
         """What `penstock queue describe` shows."""
         shown = ("partition", "end", "finished_below", "ready", "leased", "delayed", "moving")
         with contextlib.suppress(ClientError):
-            found = describe_queues(Endpoint(self.cluster.bootstrap), groups, (TOPIC,))
+            found = describe_queues(Endpoint(self.cluster.bootstrap), (group,), (TOPIC,))
             return [{name: getattr(each, name) for name in shown} for each in found]
         return []
 

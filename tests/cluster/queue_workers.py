@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import grpc
 import httpx
+from confluent_kafka import AcknowledgeType, KafkaException, ShareConsumer
 
 from penstock.client.connection import BrokerAddress
 from penstock.client.endpoint import ClientError
@@ -65,6 +66,8 @@ class QueueWorker(ABC):
     losses: ClassVar[tuple[type[Exception], ...]]
     # Whether the server gives records back that a worker has when it loses the connection.
     gives_back: ClassVar[bool] = False
+    # Whether it has some records for longer than a lease.
+    keeps_some: ClassVar[bool] = True
     # How long others wait for what it gives back.
     delays_ms: ClassVar[Sequence[int]] = (0, 100)
     # Whether a receipt says which delivery is meant, also when the worker comes back with it.
@@ -191,7 +194,7 @@ class QueueWorker(ABC):
         done: list[Held] = []
         for each in held:
             fate = 1.0 if self.journal.draining.is_set() else self.luck.random()
-            keeps = KEEPS if each.record.attempt == 1 else KEEPS_AGAIN
+            keeps = 0.0 if not self.keeps_some else KEEPS if each.record.attempt == 1 else KEEPS_AGAIN
             if fate < RELEASES:
                 released.append(each)
             elif fate < RELEASES + keeps and len(self._kept) < KEPT_MAX:
@@ -489,6 +492,71 @@ class ShareWorker(QueueWorker):
     def leave(self) -> None:
         if self._consumer is not None:
             self._consumer.leave()
+
+
+class LibrdkafkaShareWorker(QueueWorker):
+    """Somebody else's share consumer. It fetches by itself, so that nobody knows when a lease begins."""
+
+    losses = (KafkaException,)
+    delays_ms = (0,)
+    has_receipts = False
+    keeps_some = False
+    _types: ClassVar[Mapping[SettleAction, Any]] = {
+        ACKNOWLEDGE: AcknowledgeType.ACCEPT,
+        RELEASE: AcknowledgeType.RELEASE,
+    }
+
+    def __init__(
+        self, name: str, group: str, journal: QueueJournal, nodes: Sequence[NodeAddresses], _: int
+    ) -> None:
+        super().__init__(name, group, journal, nodes, 0)
+        self._consumer: Any = None
+
+    def connect(self) -> None:
+        # It finds its way by itself, and comes back after errors.
+        if self._consumer is None:
+            bootstrap = ",".join(f"{node.kafka[0]}:{node.kafka[1]}" for node in self.nodes)
+            self._consumer = ShareConsumer(
+                {
+                    "bootstrap.servers": bootstrap,
+                    "group.id": self.group,
+                    "share.acknowledgement.mode": "explicit",
+                    "socket.timeout.ms": 5_000,
+                    "reconnect.backoff.max.ms": 200,
+                    "log_level": 0,
+                }
+            )
+            self._consumer.subscribe([self.topic])
+
+    def receive(self) -> tuple[int, Iterable[Received]]:
+        asked = time.monotonic_ns()
+        return asked, [
+            Received(
+                each.partition(),
+                each.offset(),
+                each.value(),
+                each.delivery_count(),
+                f"{each.partition()}/{each.offset()}/{each.delivery_count()}",
+            )
+            for each in self._consumer.poll(WAIT_MS / 1_000)
+            if each.error() is None
+        ]
+
+    def settle(self, held: Sequence[Held], action: SettleAction, delay_ms: int) -> Outcomes:
+        for each in held:
+            self._consumer.acknowledge_offset(
+                self.topic, each.record.partition, each.record.offset, self._types[action]
+            )
+        settled = self._consumer.commit_sync(REQUEST_SECONDS)
+        good = {place.partition for place, error in settled.items() if error is None}
+        return [True if each.record.partition in good else None for each in held]
+
+    def hang_up(self) -> None:
+        """It is closed at the end only."""
+
+    def leave(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
 
 
 def value_of(message: Mapping[str, Any]) -> bytes:
