@@ -4,9 +4,9 @@
 
 Kafka producers write to a topic, and clients of REST and gRPC publish to it. A consumer group reads it as a
 log. At the same time it is the work queue of six groups: two share groups, one of them of librdkafka's share
-consumer, workers over REST, over gRPC, over WebSocket, and one group that has workers of these three. Nodes are
-killed with SIGKILL and started again on their data, and sometimes only a node's gateway is; some workers go
-away for good with records that they have.
+consumer, workers over REST, over gRPC, over WebSocket, and one group that has workers of these three. Nodes
+are killed with SIGKILL and started again on their data, and sometimes only a node's gateway is; some workers
+go away for good with records that they have.
 
 At the end the log is judged by `sim.checkers.log` and the queues by `sim.checkers.queues`: every acknowledged
 record is in the log, the consumer group has read it in its order, and every queue group has finished it once;
