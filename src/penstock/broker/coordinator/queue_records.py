@@ -208,6 +208,7 @@ def _queue_value(fact: QueueStored) -> QueueValue:
         lease_ms=settings.lease_ms,
         backoff_ms=settings.backoff_ms,
         backoff_ms_max=settings.backoff_ms_max,
+        window_max=settings.window_max,
     )
 
 
@@ -320,6 +321,7 @@ def _read_queue(queue: QueueId, value: bytes) -> QueueStored:
         lease_ms=stored.lease_ms,
         backoff_ms=stored.backoff_ms,
         backoff_ms_max=stored.backoff_ms_max,
+        window_max=stored.window_max,
     )
     return QueueStored(
         queue, Offset(stored.end), LeaderEpoch(stored.leader_epoch), settings, stored.is_paused

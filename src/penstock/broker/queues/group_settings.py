@@ -52,6 +52,7 @@ class GroupQueueSettings:
             lease_ms=lease_ms,
             backoff_ms=min(_number(layers, "queue.backoff.ms"), backoff_ms_max),
             backoff_ms_max=backoff_ms_max,
+            window_max=_number(layers, "queue.window.max"),
         )
 
     def starts_at_end(self, group_id: str) -> bool:

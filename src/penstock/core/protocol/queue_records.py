@@ -21,6 +21,7 @@ from penstock.core.protocol.schema import (
     Part,
     String,
     Uuid,
+    tagged,
 )
 
 
@@ -114,6 +115,7 @@ class QueueValue(Message):
     lease_ms: Int32
     backoff_ms: Int32
     backoff_ms_max: Int32
+    window_max: Int32 = tagged(0, since=0, default=10_000)
 
 
 @message(versions=range(1), flexible_from=0)

@@ -403,8 +403,9 @@ class QueueCoordinator:
     def _taken(self, queue: Queue, command: OfferRecords, wall: Timestamp) -> tuple[RecordsTaken, int]:
         """What the queue has room for, and how many records have outlived their time already."""
         options, order = self._options, _order(queue)
-        room = options.window_max + options.delayed_max - len(queue.entries)
-        window = options.window_max - (len(queue.entries) - len(order.delayed))
+        window_max = self._window_max(queue)
+        room = window_max + options.delayed_max - len(queue.entries)
+        window = window_max - (len(queue.entries) - len(order.delayed))
         plain: list[Run] = []
         records: list[QueueRecord] = []
         expired = 0
@@ -664,9 +665,12 @@ class QueueCoordinator:
         return max(0, min(missing, self._room(queue)))
 
     def _room(self, queue: Queue) -> int:
-        options, entries = self._options, len(queue.entries)
-        window = options.window_max - (entries - len(_order(queue).delayed))
-        return max(0, min(window, options.window_max + options.delayed_max - entries))
+        window_max, entries = self._window_max(queue), len(queue.entries)
+        window = window_max - (entries - len(_order(queue).delayed))
+        return max(0, min(window, window_max + self._options.delayed_max - entries))
+
+    def _window_max(self, queue: Queue) -> int:
+        return min(self._options.window_max, queue.stored.settings.window_max)
 
 
 class _Agenda:
@@ -726,6 +730,8 @@ def _problem_with(settings: QueueSettings, options: QueueOptions) -> str | None:
         return f"a lease lasts 1 to {options.lease_ms_max} ms"
     if not 0 <= settings.backoff_ms <= settings.backoff_ms_max <= options.delay_ms_max:
         return f"a backoff lasts 0 to {options.delay_ms_max} ms, and starts with less than it ends with"
+    if settings.window_max < 1:
+        return "a queue has at least one record in flight"
     return None
 
 

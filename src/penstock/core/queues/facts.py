@@ -114,6 +114,8 @@ class QueueSettings:
     # The delay after the first failure, doubled with every further one.
     backoff_ms: int = 1_000
     backoff_ms_max: int = 60_000
+    # Records of the partition that are ready, leased or moving; delayed ones do not count.
+    window_max: int = 10_000
 
 
 class RecordState(enum.Enum):

@@ -45,6 +45,7 @@ OWN = {
         "group.queue.dead.letter.enable",
         "group.queue.retries.max",
         "group.queue.visibility.timeout.ms",
+        "group.queue.window.max",
         "log.quarantine.drop.before.ms",
         "log.scrub.bytes.per.second",
         "log.scrub.interval.ms",
@@ -58,6 +59,7 @@ OWN = {
         "queue.retries.max",
         "queue.start",
         "queue.visibility.timeout.ms",
+        "queue.window.max",
     },
     ConfigResourceType.CLIENT_METRICS: set[str](),
 }

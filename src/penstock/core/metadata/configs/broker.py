@@ -41,6 +41,7 @@ INTERNAL_PARTITIONS_MAX = 10_000
 # Of a lease, and of a delay: half a day.
 QUEUE_MS_MAX = 43_200_000
 QUEUE_RETRIES_MAX = 99
+QUEUE_WINDOW_MAX = 10_000
 _ALWAYS_VERIFIED = "a transaction that is not verified can stop its readers for ever"
 _MIN_ISR = "the transaction topic follows min.insync.replicas as every other does"
 
@@ -608,6 +609,12 @@ QUEUES = (
         60_000,
         "The longest that a released record is not delivered, unless its consumer says so.",
         between(0, QUEUE_MS_MAX),
+    ),
+    _count(
+        "group.queue.window.max",
+        10_000,
+        "Records of a partition that a queue may have in flight or ready at a time.",
+        between(1, QUEUE_WINDOW_MAX),
     ),
 )
 OFFSETS = (

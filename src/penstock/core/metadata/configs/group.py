@@ -94,6 +94,14 @@ _QUEUES = (
         synonyms=(ConfigSynonym("group.queue.retries.max"),),
     ),
     ConfigDefinition(
+        "queue.window.max",
+        ConfigType.INT,
+        "10000",
+        "Records of a partition that this group may have in flight or ready at a time; it bounds memory.",
+        between(1, 10_000),
+        synonyms=(ConfigSynonym("group.queue.window.max"),),
+    ),
+    ConfigDefinition(
         "queue.dead.letter.enable",
         ConfigType.BOOLEAN,
         "true",

@@ -535,6 +535,19 @@ def test_the_settings_of_a_group_count_for_its_queues(queues: QueueClient) -> No
     assert [each.value for each in received(queues.receive(0, group_id="others")).records] == [b"old", b"new"]
 
 
+def test_no_more_records_are_in_flight_than_the_window_of_the_group_has_room_for(queues: QueueClient) -> None:
+    configure(queues, queue_window_max="3")
+    queues.produce(0, *"abcde")
+
+    first = received(queues.receive(0)).records
+
+    assert [each.value for each in first] == [b"a", b"b", b"c"]
+    assert queues.values(0) == []
+    queues.settle(ACKNOWLEDGE, first[0].receipt, first[1].receipt)
+    assert queues.values(0) == ["d", "e"]
+    assert len(received(queues.receive(0, group_id="others")).records) == 5
+
+
 def test_a_change_of_settings_reaches_queues_that_are_in_use(queues: QueueClient) -> None:
     queues.produce(0, "a", "b")
     assert queues.receive(0, records_max=1).lease_ms == 30_000
