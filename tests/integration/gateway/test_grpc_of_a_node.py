@@ -12,6 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from penstock.v1.penstock_pb2 import AckRequest, CreateTopicRequest, PublishRequest, SubscribeRequest
 from penstock.v1.penstock_pb2_grpc import PenstockStub
+from tests.support.clusters import until
 from tests.support.nodes import NodeProcess
 
 
@@ -24,6 +25,17 @@ def node(tmp_path: Path) -> Iterator[NodeProcess]:
 
 def penstock(channel: Any) -> Any:
     return PenstockStub(channel)  # type: ignore[no-untyped-call]
+
+
+def subscribed(stub: Any) -> tuple[Any, Any] | None:
+    """A stream and its first message; None if it was sent to the server that is gone."""
+    stream = stub.Subscribe(SubscribeRequest(topics=["jobs"], group="g"), wait_for_ready=True, timeout=60)
+    try:
+        return stream, next(stream)
+    except grpc.RpcError as error:
+        if error.code() != grpc.StatusCode.UNAVAILABLE:
+            raise
+        return None
 
 
 def test_a_subscription_survives_the_gateway_and_ends_with_the_node(node: NodeProcess) -> None:
@@ -39,8 +51,7 @@ def test_a_subscription_survives_the_gateway_and_ends_with_the_node(node: NodePr
         os.kill(gateway, signal.SIGKILL)
         with pytest.raises(grpc.RpcError) as lost:
             next(broken)
-        stream = stub.Subscribe(SubscribeRequest(topics=["jobs"], group="g"), wait_for_ready=True, timeout=60)
-        again = next(stream)
+        stream, again = until(lambda: subscribed(stub), "the gateway is back")
         stub.Ack(AckRequest(group="g", receipts=[again.receipt]))
         health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
         node.stop()
