@@ -140,10 +140,10 @@ def fill_result(result: Any, outcome: PublishOutcome) -> None:
         result.error.message = outcome.detail
 
 
-def fill_leased(messages: Any, records: Iterable[ReceivedRecord]) -> None:
-    """Append records of queues to a repeated field of Message."""
+def fill_leased(messages: Any, records: Iterable[ReceivedRecord], receipts: Iterable[str]) -> None:
+    """Append records of queues, which have these receipts, to a repeated field of Message."""
     add = messages.add
-    for record in records:
+    for record, receipt in zip(records, receipts, strict=True):
         message = add()
         message.topic = record.topic
         message.partition = record.partition
@@ -153,7 +153,7 @@ def fill_leased(messages: Any, records: Iterable[ReceivedRecord]) -> None:
             message.key = bytes(record.key)
         if record.value is not None:
             message.value = bytes(record.value)
-        message.receipt = record.receipt
+        message.receipt = receipt
         message.attempt = record.attempt
         for name, value in record.headers:
             message.headers.add(key=name, value=value)

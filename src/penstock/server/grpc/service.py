@@ -178,7 +178,8 @@ class PenstockService:
             lease_ms=request.lease_ms if request.HasField("lease_ms") else -1,
         )
         response = proto.PollResponse()
-        fill_leased(response.messages, received.records)
+        receipts = [record.receipt for record in received.records]
+        fill_leased(response.messages, received.records, receipts)
         return response
 
     @with_status

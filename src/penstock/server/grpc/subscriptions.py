@@ -123,9 +123,9 @@ class Subscriptions:
                     lease_ms=lease_ms,
                 )
                 in_flight.add(receipts, received_at, received.lease_ms / 1_000)
-                receipts.clear()
                 elements = proto.Message()
-                fill_leased(elements.messages, received.records)
+                fill_leased(elements.messages, received.records, receipts)
+                receipts.clear()
                 await _write(context, elements, batch_max)
         finally:
             held = HeldLeases(self._backend.queues)

@@ -34,6 +34,7 @@ ACKS = {"none": 0, "leader": 1, "all": -1}
 NO_VALUE = msgspec.Raw(b"")
 NULL = b"null"
 Acks = Literal["none", "leader", "all"]
+_RAW = msgspec.json.Decoder(msgspec.Raw)
 
 
 class Base64Text(RestStruct, frozen=True):
@@ -201,7 +202,7 @@ def value_fields(value: bytes | None) -> dict[str, Any]:
     try:
         # What is skipped is not decoded, and so not checked to be UTF-8.
         value.decode()
-        return {"value": msgspec.json.decode(value, type=msgspec.Raw)}
+        return {"value": _RAW.decode(value)}
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         return {"value_base64": base64.b64encode(value).decode()}
 

@@ -33,7 +33,7 @@ from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 from starlette.types import Receive, Scope, Send
 
 from penstock.client.cluster import LOG, ClusterError, Membership
@@ -114,6 +114,28 @@ class BinaryMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     deliver_at: Annotated[int, Meta(ge=0, le=TIME_MS_MAX)] | None = None
     priority: Annotated[int, Meta(ge=0, le=9)] | None = None
     ttl_ms: Annotated[int, Meta(ge=0, le=TIME_MS_MAX)] | None = None
+
+
+class BinaryDelivery(msgspec.Struct, frozen=True, kw_only=True):
+    """A message in a binary frame to the client; `attempt` where it is leased."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: Any
+    value: Any
+    headers: dict[str, Any]
+    receipt: str
+    attempt: int | UnsetType = UNSET
+
+
+class StoredMessage(msgspec.Struct, frozen=True, gc=False):
+    """Where a message was stored; nobody says the offset with `acks` none."""
+
+    partition: int
+    offset: int | None
+    timestamp: int
 
 
 class TextEnqueue(_Frame, frozen=True, tag="enqueue"):
@@ -500,21 +522,23 @@ class WebSocketSession:
         if not given:
             raise invalid("messages", "there is nothing to publish")
         read = _text_record if isinstance(frame, TextEnqueue) else _binary_record
-        records = [read(message, f"messages[{index}].") for index, message in enumerate(given)]
-        results: list[dict[str, Any]] = [{}] * len(records)
-        now = [index for index, (_, due) in enumerate(records) if due is None]
+        records: list[tuple[OutgoingRecord, int | None]] = []
+        for index, message in enumerate(given):
+            try:
+                records.append(read(message))
+            except Problem as problem:
+                raise problem.within(f"messages[{index}].") from None
+        now = [record for record, due in records if due is None]
+        stored: list[Any] = []
         if now:
-            chosen = [records[index][0] for index in now]
-            outcomes = await self._backend.publisher.publish(frame.topic, chosen, acks=ACKS[frame.acks])
-            for index, outcome in zip(now, outcomes, strict=True):
-                results[index] = _stored(outcome)
-        later = [(index, record, due) for index, (record, due) in enumerate(records) if due is not None]
-        if later:
-            delayed = await self._backend.queues.delay([_delayed(frame.topic, *each[1:]) for each in later])
-            for (index, _, _), late in zip(later, delayed, strict=True):
-                is_refused = isinstance(late, ClusterError)
-                results[index] = _stored(late) if is_refused else {"delay_id": late}  # type: ignore[arg-type]
-        return {"op": "enqueued", "results": results}
+            outcomes = await self._backend.publisher.publish(frame.topic, now, acks=ACKS[frame.acks])
+            stored = [_stored(outcome) for outcome in outcomes]
+        if len(now) < len(records):
+            later = [_delayed(frame.topic, record, due) for record, due in records if due is not None]
+            delayed = iter(await self._backend.queues.delay(later))
+            next_stored = iter(stored)
+            stored = [next(next_stored) if due is None else _kept(next(delayed)) for _, due in records]
+        return {"op": "enqueued", "results": stored}
 
     async def _next(
         self, asked: _From, count: int, wait_ms: int, is_binary: bool, on_their_way: list[str]
@@ -531,21 +555,23 @@ class WebSocketSession:
                 wait_ms=wait_ms,
                 lease_ms=-1 if asked.lease_ms is None else asked.lease_ms,
             )
-            self.held.add(asked.group, [each.receipt for each in answer.records])
-            view = _binary_message if is_binary else message_fields
+            # The last ones of the list: a receipt is made whenever it is asked for, so not again.
+            receipts = on_their_way[len(on_their_way) - len(answer.records) :]
+            self.held.add(asked.group, receipts)
+            view = _binary_message if is_binary else _text_message
             return [
-                {**view(each.topic, each.partition, each), "receipt": each.receipt, "attempt": each.attempt}
-                for each in answer.records
+                view(each.topic, each.partition, each, receipt, each.attempt)
+                for each, receipt in zip(answer.records, receipts, strict=True)
             ]
         places: list[Place] = []
         for name in asked.sources:
-            topic = await self._backend.cluster.topic(name)
-            places += [(name, each.partition) for each in topic.partitions]
+            found = await self._backend.cluster.topic(name)
+            places += [(name, each.partition) for each in found.partitions]
         records = await read_assigned(self._backend, self._reader, places, count, wait_ms)
-        view = _binary_message if is_binary else message_fields
+        view = _binary_message if is_binary else _text_message
         return [
-            {**view(*place, record), "receipt": f"{place[0]}/{place[1]}/{record.offset}"}
-            for place, record in records
+            view(topic, partition, record, f"{topic}/{partition}/{record.offset}")
+            for (topic, partition), record in records
         ]
 
     # Subscriptions.
@@ -730,19 +756,26 @@ def _settled(problems: Sequence[Problem | None]) -> dict[str, Any]:
     return {"op": "settled", "settled": len(problems) - len(errors), "errors": errors}
 
 
-def _stored(outcome: RecordPosition | ClusterError) -> dict[str, Any]:
+def _stored(outcome: RecordPosition | ClusterError) -> StoredMessage | dict[str, Any]:
     if isinstance(outcome, ClusterError):
         return {"error": _error(failed(outcome.code, outcome.detail))}
     partition, offset, timestamp_ms = outcome
-    return {"partition": partition, "offset": None if offset < 0 else offset, "timestamp": timestamp_ms}
+    return StoredMessage(partition, None if offset < 0 else offset, timestamp_ms)
 
 
-def _text_record(message: MessageBody, where: str) -> tuple[OutgoingRecord, int | None]:
-    return outgoing(message, where), deliver_at_ms(message, where)
+def _kept(outcome: str | ClusterError) -> Any:
+    """What became of a message for later."""
+    return _stored(outcome) if isinstance(outcome, ClusterError) else {"delay_id": outcome}
 
 
-def _binary_record(message: BinaryMessage, where: str) -> tuple[OutgoingRecord, int | None]:
-    headers = tuple(message.headers.items())
+def _text_record(message: MessageBody) -> tuple[OutgoingRecord, int | None]:
+    return outgoing(message), deliver_at_ms(message)
+
+
+def _binary_record(message: BinaryMessage) -> tuple[OutgoingRecord, int | None]:
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    if message.headers:
+        headers = tuple(message.headers.items())
     if message.priority is not None:
         headers += ((PRIORITY, b"%d" % message.priority),)
     if message.ttl_ms is not None:
@@ -750,7 +783,7 @@ def _binary_record(message: BinaryMessage, where: str) -> tuple[OutgoingRecord, 
     due = message.deliver_at
     if message.delay_ms is not None:
         if due is not None:
-            raise invalid(f"{where}deliver_at", "a message has `delay_ms` or `deliver_at`, not both")
+            raise invalid("deliver_at", "a message has `delay_ms` or `deliver_at`, not both")
         due = int(MachineClock().wall()) + message.delay_ms
     return OutgoingRecord(message.key, message.value, headers, message.partition), due
 
@@ -759,17 +792,30 @@ def _delayed(topic: str, record: OutgoingRecord, due: int) -> DelayedPublish:
     return DelayedPublish(topic, record.key, record.value, due, tuple(record.headers), record.partition)
 
 
-def _binary_message(topic: str, partition: int, record: Any) -> dict[str, Any]:
-    headers = [pair if isinstance(pair, tuple) else (pair.key, pair.value) for pair in record.headers]
-    return {
-        "topic": topic,
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": record.key,
-        "value": record.value,
-        "headers": dict(headers),
-    }
+def _binary_message(
+    topic: str, partition: int, record: Any, receipt: str, attempt: int | UnsetType = UNSET
+) -> BinaryDelivery:
+    return BinaryDelivery(
+        topic=topic,
+        partition=partition,
+        offset=record.offset,
+        timestamp=record.timestamp,
+        key=record.key,
+        value=record.value,
+        headers=dict(record.headers),
+        receipt=receipt,
+        attempt=attempt,
+    )
+
+
+def _text_message(
+    topic: str, partition: int, record: Any, receipt: str, attempt: int | UnsetType = UNSET
+) -> dict[str, Any]:
+    found = message_fields(topic, partition, record)
+    found["receipt"] = receipt
+    if attempt is not UNSET:
+        found["attempt"] = attempt
+    return found
 
 
 def _place(message_id: str) -> tuple[Place, int] | Problem:

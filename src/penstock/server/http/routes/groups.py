@@ -570,14 +570,14 @@ def _step_back(member: GroupMember, records: Sequence[tuple[Place, Any]]) -> Non
 
 def message_fields(topic: str, partition: int, record: Any) -> dict[str, Any]:
     """What a message has in JSON, of a record that was received or read."""
-    headers = [pair if isinstance(pair, tuple) else (pair.key, pair.value) for pair in record.headers]
+    offset = record.offset
     return {
-        "id": f"{topic}/{partition}/{record.offset}",
+        "id": f"{topic}/{partition}/{offset}",
         "topic": topic,
         "partition": partition,
-        "offset": record.offset,
+        "offset": offset,
         "timestamp": record.timestamp,
-        "headers": header_views(headers),
+        "headers": header_views(record.headers),
         **key_fields(record.key),
         **value_fields(record.value),
     }
