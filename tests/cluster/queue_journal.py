@@ -6,7 +6,8 @@ them, when they said something about one, and what they were told. At the end th
 lease is counted from when its worker asked, and a delivery from when it was there.
 
 A lease may end early without a word of its worker if the worker goes away in a way that gives records back. A
-worker that did says so (`gone`), and then nobody is blamed for delivering its records to others.
+worker that did says so (`gone`), and then nobody is blamed for delivering its records to others. A delivery
+that was given back so need not count: the next one may be the same attempt.
 """
 
 import threading
@@ -141,7 +142,10 @@ class QueueJournal:
                 checker.sending((self.topic, partition), value, QueuedRecord())
         deliveries: dict[Held, QueueDelivery] = {}
         settlements: dict[Word, Settlement] = {}
+        uncounted = self._uncounted()
         for event in self._events:
+            if _held_of(event) in uncounted:
+                continue
             match event:
                 case Held():
                     deliveries[event] = self._play_delivery(event)
@@ -152,6 +156,20 @@ class QueueJournal:
                     checker.settled(deliveries[word.held], settlements[word], event.at, granted=event.granted)
         logs = {(self.topic, partition): found for partition, found in rows.items()}
         return [*checker.anomalies, *checker.check(dict.fromkeys(groups, logs), (), {}, 0)]
+
+    def _uncounted(self) -> set[Held]:
+        """Deliveries that were given back with their workers, and are followed by the same attempt."""
+        found: set[Held] = set()
+        last: dict[tuple[str, int, int, int], Held] = {}
+        for event in self._events:
+            if isinstance(event, Held):
+                record = event.record
+                place = (event.group, record.partition, record.offset, record.attempt)
+                before = last.get(place)
+                if before is not None and before.is_gone and not before.is_finished:
+                    found.add(before)
+                last[place] = event
+        return found
 
     def _play_delivery(self, held: Held) -> QueueDelivery:
         record = held.record
@@ -170,3 +188,13 @@ class QueueJournal:
         if held.is_gone:
             self.checker.settling(delivery, Settlement(SettleAction.RELEASE, held.got))
         return delivery
+
+
+def _held_of(event: Held | Word | Answer) -> Held:
+    match event:
+        case Held():
+            return event
+        case Word(held=held):
+            return held
+        case Answer(word=word):
+            return word.held
