@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.sim.cluster import SimulatedClusterOptions, run_cluster
+from penstock.sim.cluster import SimulatedClusterOptions, options_for, run_cluster
 
 THREE = SimulatedClusterOptions()
 
@@ -20,6 +20,11 @@ KEPT = [
     (930063, None, "a journal without its state brought back a record that had been cut off"),
     (960237, None, "a flipped bit in the term of a raft entry made a damaged log the most up to date"),
     (70016, None, "a node on a new disk gave up while controllers changed"),
+    (
+        200324,
+        options_for(200324, queues=True),
+        "a redrive by a node whose clock is an hour ahead was refused",
+    ),
 ]
 
 

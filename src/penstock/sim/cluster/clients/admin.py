@@ -166,6 +166,8 @@ class TopicCreator(SimulatedClient):
             self._wishes.append(_creation(JOBS, options.partitions, options.replicas, configs))
         if options.queue_redrivers:
             configs = {"min.insync.replicas": options.topic_configs["min.insync.replicas"]}
+            # Whoever moves dead letters gives them the time of its own clock.
+            configs["message.timestamp.after.max.ms"] = str(2**62)
             self._wishes.append(_creation(REDRIVEN, options.partitions, options.replicas, configs))
         if options.consumer_members:
             self._wishes.append(_creation(RETURNS, options.partitions, options.replicas))
