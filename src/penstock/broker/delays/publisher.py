@@ -60,7 +60,7 @@ LANES = 2
 # Of one transaction.
 RECORDS_MAX = 1_000
 BYTES_MAX = 1 << 20
-# A transaction costs as much as dozens of records: the next lane waits for some more of them.
+# A transaction costs as much as a hundred records: the next lane waits for some more of them.
 GATHER_MS = 20
 # The coordinators of a node look at their clocks one after the other.
 MEET_MS = 2
@@ -163,8 +163,9 @@ class DelayPublisher:
         self._owner: _Source | None = None
         self._lanes: list[_Lane] = []
         self._turn = 0
-        # Whether a lane is to be woken for what was reported.
-        self._is_waking = False
+        # When a lane is to be woken, and from when on one may take.
+        self._waking_at: Instant | None = None
+        self._take_at = Instant(0)
 
     def on_metadata(self, image: MetadataImage) -> None:
         self._image = image
@@ -184,10 +185,8 @@ class DelayPublisher:
             for owner in range(self._delays.count) if is_open else (index,):
                 for number in range(LANES):
                     self._end_transaction(source, owner, number)
-        if not self._is_waking:
-            # Not now: other partitions may have delays that are due at the same time.
-            self._is_waking = True
-            self._timers.at(Instant(self._clock.now() + MEET_MS * MILLISECOND), self._wake)
+        # Not now: other partitions may have delays that are due at the same time.
+        self._wake_at(Instant(self._clock.now() + MEET_MS * MILLISECOND))
 
     def _check_owner(self) -> None:
         """Have lanes, under the ids of a partition that this node leads."""
@@ -222,16 +221,24 @@ class DelayPublisher:
         if source.partition.stopped is None and not is_own:
             self._transaction(owner, number).begin(begun)
 
-    def _wake_later(self, lane: _Lane) -> None:
-        is_full = sum(map(len, lane.taken.values())) >= RECORDS_MAX
-        at = Instant(self._clock.now() + (0 if is_full else GATHER_MS * MILLISECOND))
-        self._timers.at(at, self._wake)
+    def _wake_at(self, at: Instant) -> None:
+        """Have a lane take at this time, or when it is time for a take."""
+        at = max(at, self._take_at)
+        if self._waking_at is None or at < self._waking_at:
+            self._waking_at = at
+            self._timers.at(at, partial(self._wake, at))
 
-    def _wake(self) -> None:
-        self._is_waking = False
+    def _wake(self, at: Instant) -> None:
+        if at != self._waking_at:
+            # Another timer was earlier.
+            return
+        self._waking_at = None
         # What a lane holds without knowing is put back when this lane takes again, by no other.
         for lane in sorted(self._lanes, key=lambda each: not each.unsure):
             if not lane.is_busy:
+                # They take turns.
+                self._lanes.remove(lane)
+                self._lanes.append(lane)
                 self._begin(lane)
                 return
 
@@ -258,6 +265,7 @@ class DelayPublisher:
             lane.is_busy = False
             return
         lane.waiting = len(sources)
+        self._take_at = Instant(self._clock.now() + GATHER_MS * MILLISECOND)
         for source in sources:
             self._delays.submit(
                 TakeDueDelays(
@@ -285,8 +293,11 @@ class DelayPublisher:
         if lane.waiting:
             return
         if lane.taken:
+            if sum(map(len, lane.taken.values())) >= RECORDS_MAX:
+                # There is enough for another.
+                self._take_at = self._clock.now()
             # What is due next is not to wait for this transaction.
-            self._wake_later(lane)
+            self._wake_at(self._take_at)
             self._find_all(lane)
         elif lane.errors:
             self._rest(lane, lane.errors[""])
@@ -477,7 +488,7 @@ class DelayPublisher:
         for topic, count in published.items():
             self._metrics.published.of(topic).count += count
         lane.is_busy = False
-        self._wake_later(lane)
+        self._wake_at(self._clock.now())
 
     def _aborted(self, lane: _Lane) -> None:
         blocked = tuple(topic for topic in lane.errors if topic)
