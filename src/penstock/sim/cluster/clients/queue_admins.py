@@ -34,15 +34,13 @@ LETTERS = dead_letter_topic(JOBS)
 LETTERS_MAX = 4
 DRY_RUNS, CHOSEN = 0.1, 0.3
 REDRIVE_PATIENCE_NS = 2_500 * MILLISECOND
-# Another redrive has the dead letters, or has fenced this one, or it took too long, or the clocks of the node
-# that redrives and of the leader are hours apart: ask again later.
+# Another redrive has the dead letters, or has fenced this one, or it took too long: ask again later.
 IN_VAIN = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.INVALID_RECORD_STATE,
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_TXN_STATE,
-    ErrorCode.INVALID_TIMESTAMP,
 )
 
 
