@@ -2,21 +2,24 @@
 
     python -m benchmarks.work_queues [--messages N] [--batch N] [--bytes N] [--rounds N] [--json F]
 
-Penstock is asked on its Kafka port, by `penstock.client.cluster`; Redis Streams (XADD, XREADGROUP, XACK) and
-NATS JetStream (publish, pull consumer, one acknowledgement per message) by raw sockets and with bytes that
-are prepared as far as possible: the client's share is larger for Penstock. Redis and NATS are the Debian
-packages `redis-server` and `nats-server`; one that is not installed is left out, and the run says so.
+Penstock is asked on its Kafka port, by `penstock.client.cluster`; Redis Streams (XADD, XREADGROUP, XACK),
+NATS JetStream (publish, pull consumer, one acknowledgement per message) and RabbitMQ (durable queue,
+persistent messages, publisher confirms, one acknowledgement per batch) by raw sockets and with bytes that are
+prepared as far as possible: the client's share is larger for Penstock. The others are the Debian packages
+`redis-server`, `nats-server` and `rabbitmq-server`; one that is not installed is left out, and told.
 
 There are two runs, each with the same durability for all:
 
     synced      what is acknowledged was synced: `fsync every`, `appendfsync always`. JetStream cannot (2.9).
     interval    it is synced within a second or so: `fsync interval`, `everysec`; JetStream every two minutes
 
-Acknowledgements of Penstock and Redis are confirmed, those of JetStream are not.
+RabbitMQ confirms what it has synced, a few hundred messages or milliseconds at a time, in both.
+Acknowledgements of Penstock and Redis are confirmed, those of JetStream and RabbitMQ are not.
 """
 
 import argparse
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -28,13 +31,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any, Protocol
 
+from benchmarks.amqp import AmqpQueue
 from benchmarks.cluster.nodes import nodes
 from penstock.cli.bench.queue_load import QueueLoad, fill, receive_and_ack
 
 GROUP, TOPIC = "workers", "jobs"
-START_SECONDS = 20.0
+START_SECONDS = 60.0
+# The package's own start script wants another user.
+RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 SECONDS_MAX = 600.0
 SYNCED, INTERVAL = "synced", "interval"
 TREE = Path(__file__).parents[1]
@@ -230,6 +237,24 @@ class JetStream:
                 raise RuntimeError(line.decode())
 
 
+class RabbitQueue:
+    """A durable queue of RabbitMQ."""
+
+    name = "rabbitmq"
+
+    def __init__(self, port: int) -> None:
+        self._queue = AmqpQueue(("127.0.0.1", port), TOPIC)
+
+    def publish(self, load: Load) -> None:
+        for _ in range(load.batches):
+            self._queue.publish(load.value, load.batch)
+            self._queue.await_confirmed(8 * load.batch)
+        self._queue.await_confirmed(0)
+
+    def consume(self, load: Load) -> None:
+        self._queue.consume(load.messages, load.batch)
+
+
 @contextmanager
 def penstock_queue(mode: str, partitions: int) -> Iterator[WorkQueue]:
     fsync = "every" if mode == SYNCED else "interval"
@@ -261,10 +286,42 @@ def jetstream() -> Iterator[WorkQueue]:
 
 
 @contextmanager
-def _server(command: list[str], port: int) -> Iterator[None]:
+def rabbit_queue() -> Iterator[WorkQueue]:
+    port, epmd = _free_port(), str(_free_port())
+    with tempfile.TemporaryDirectory() as directory:
+        environment = {
+            "HOME": directory,
+            "RABBITMQ_NODENAME": "penstock-bench@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(port),
+            "RABBITMQ_DIST_PORT": str(_free_port()),
+            "RABBITMQ_BASE": directory,
+            "RABBITMQ_MNESIA_BASE": f"{directory}/mnesia",
+            "RABBITMQ_LOG_BASE": f"{directory}/log",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{directory}/enabled_plugins",
+            "RABBITMQ_CONFIG_FILE": f"{directory}/rabbitmq",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            "ERL_EPMD_PORT": epmd,
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+        }
+        try:
+            with _server([RABBITMQ], port, environment):
+                yield RabbitQueue(port)
+        finally:
+            subprocess.run(["epmd", "-port", epmd, "-kill"], capture_output=True, check=False)
+
+
+@contextmanager
+def _server(
+    command: list[str], port: int, environment: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[None]:
     with tempfile.TemporaryDirectory() as directory:
         running = subprocess.Popen(
-            command, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command,
+            cwd=directory,
+            env={**os.environ, **environment},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         try:
             _await(port, running)
@@ -342,13 +399,15 @@ def run(mode: str, load: Load, partitions: int, rounds: int) -> dict[str, dict[s
             queues.append(stack.enter_context(redis_stream(mode)))
         if mode == INTERVAL and _is_installed("nats-server"):
             queues.append(stack.enter_context(jetstream()))
+        if _is_installed("rabbitmq-server", RABBITMQ):
+            queues.append(stack.enter_context(rabbit_queue()))
         return measure(queues, load, rounds)
 
 
-def _is_installed(program: str) -> bool:
-    found = shutil.which(program) is not None
+def _is_installed(package: str, program: str | None = None) -> bool:
+    found = shutil.which(program or package) is not None
     if not found:
-        print(f"{program} is not installed (a Debian package): left out", file=sys.stderr)
+        print(f"{package} is not installed (a Debian package): left out", file=sys.stderr)
     return found
 
 
