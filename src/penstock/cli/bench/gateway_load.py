@@ -49,6 +49,8 @@ class GatewayLoad:
     # Requests that a connection has under way; REST has one.
     ahead: int = 1
     seconds_max: float = 60
+    # Messages a second, evenly; 0 is as many as there can be.
+    rate: int = 0
 
     @property
     def requests(self) -> int:
@@ -60,6 +62,8 @@ class _Turns:
 
     def __init__(self, load: GatewayLoad) -> None:
         self._left = load.requests
+        self._pause_ns = load.batch * 1_000_000_000 // load.rate if load.rate else 0
+        self._next_ns = 0
         self.under_way = 0
         self.latencies_ns: list[int] = []
         self._cpu = time.process_time_ns()
@@ -67,9 +71,14 @@ class _Turns:
         self._until = self._began + int(load.seconds_max * 1e9)
 
     def take(self) -> bool:
-        """Whether there is another request to send."""
-        if self._left <= 0 or time.perf_counter_ns() > self._until:
+        """Whether there is another request to send; where there is a rate, when its time has come."""
+        now = time.perf_counter_ns()
+        if self._left <= 0 or now > self._until:
             return False
+        if self._pause_ns:
+            # Meanwhile no response is read: with a rate, the load counts and not its latencies.
+            time.sleep(max(0, self._next_ns - now) / 1e9)
+            self._next_ns = max(self._next_ns, now) + self._pause_ns
         self._left -= 1
         self.under_way += 1
         return True
@@ -422,7 +431,9 @@ def enqueue_websocket(address: tuple[str, int], topic: str, load: GatewayLoad) -
 def dequeue_websocket(address: tuple[str, int], topic: str, group: str, load: GatewayLoad) -> LoadResult:
     """Lease and acknowledge messages over WebSocket; a latency is that of both together."""
     # What is asked for may come in parts: the end is when everything is acknowledged.
-    turns = _Turns(GatewayLoad(messages=1 << 40, seconds_max=load.seconds_max))
+    turns = _Turns(
+        GatewayLoad(messages=1 << 40, batch=load.batch, seconds_max=load.seconds_max, rate=load.rate)
+    )
     work = _Dequeue(address, (topic, group), load, turns)
     work.run()
     return turns.result(work.acknowledged)
