@@ -77,7 +77,7 @@ def _begin(has_begun: Event, run: Callable[[GatewayLoad], LoadResult], load: Gat
 
 def enqueue_and_dequeue(address: tuple[str, int], topic: str, load: GatewayLoad) -> LoadResult:
     """What is enqueued is dequeued and acknowledged, a moment at a time."""
-    moment = replace(load, messages=50 * load.batch)
+    moment = replace(load, messages=400 * load.batch)
     done = elapsed_ns = cpu_ns = 0
     while elapsed_ns < load.seconds_max * 1e9:
         for result in (

@@ -67,7 +67,8 @@ class _Turns:
         self.under_way = 0
         self.latencies_ns: list[int] = []
         self._cpu = time.process_time_ns()
-        self._began = time.perf_counter_ns()
+        # The end is the last response with something in it: behind it others may wait in vain.
+        self._began = self._ended = time.perf_counter_ns()
         self._until = self._began + int(load.seconds_max * 1e9)
 
     def take(self) -> bool:
@@ -85,7 +86,8 @@ class _Turns:
 
     def done(self, sent_at_ns: int) -> None:
         self.under_way -= 1
-        self.latencies_ns.append(time.perf_counter_ns() - sent_at_ns)
+        self._ended = time.perf_counter_ns()
+        self.latencies_ns.append(self._ended - sent_at_ns)
 
     def stop(self) -> None:
         """Nothing more is to be sent."""
@@ -95,7 +97,7 @@ class _Turns:
         return LoadResult(
             messages,
             self.latencies_ns,
-            time.perf_counter_ns() - self._began,
+            self._ended - self._began,
             time.process_time_ns() - self._cpu,
         )
 
