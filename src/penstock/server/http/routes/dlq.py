@@ -20,7 +20,7 @@ from penstock.core.queues.record_headers import (
 )
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.http.body import unless_gone
-from penstock.server.http.message_json import INT64_MAX, MessageView
+from penstock.server.http.message_json import INT64_MAX, MessageView, header_views
 from penstock.server.http.operations import OperationTable, RestAnswer, RestRequest, RestStruct
 from penstock.server.http.problem import ProblemBody, failed, invalid
 from penstock.server.http.routes.groups import message_fields
@@ -243,8 +243,8 @@ def _place(message_id: str, topic: str, field: str) -> tuple[int, int]:
 
 
 def _view(topic: str, partition: int, record: Any) -> DeadLetterView:
-    fields = message_fields(topic, partition, record)
-    headers: dict[str, Any] = fields["headers"]
+    headers = header_views([(header.key, header.value) for header in record.headers])
+    fields = message_fields(topic, partition, record, headers)
     extra: dict[str, Any] = {}
     if all(isinstance(headers.get(name), str) for name in (ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET)):
         extra["origin"] = f"{headers[ORIGIN_TOPIC]}/{headers[ORIGIN_PARTITION]}/{headers[ORIGIN_OFFSET]}"

@@ -568,8 +568,10 @@ def _step_back(member: GroupMember, records: Sequence[tuple[Place, Any]]) -> Non
             member.positions[place] = min(member.positions[place], record.offset)
 
 
-def message_fields(topic: str, partition: int, record: Any) -> dict[str, Any]:
-    """What a message has in JSON, of a record that was received or read."""
+def message_fields(
+    topic: str, partition: int, record: Any, headers: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """What a message has in JSON, of a record that was received or read; its headers, if they are known."""
     offset = record.offset
     return {
         "id": f"{topic}/{partition}/{offset}",
@@ -577,7 +579,7 @@ def message_fields(topic: str, partition: int, record: Any) -> dict[str, Any]:
         "partition": partition,
         "offset": offset,
         "timestamp": record.timestamp,
-        "headers": header_views(record.headers),
+        "headers": header_views(record.headers) if headers is None else headers,
         **key_fields(record.key),
         **value_fields(record.value),
     }
