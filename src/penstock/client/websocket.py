@@ -204,6 +204,9 @@ class WebSocketClient:
             reply: dict[str, Any] = await waiting
         finally:
             del self._waiting[number]
+            if waiting.done() and not waiting.cancelled():
+                # The connection may have ended while the question was sent: then nobody else looks at it.
+                waiting.exception()
         if reply["op"] == "error":
             raise _error(reply)
         return reply

@@ -36,6 +36,7 @@ def test_it_verifies_now_names_what_is_damaged_and_drops_the_quarantine(
     asked = run("cluster", "scrub", "--now")
     assert "1 broker will begin to verify" in asked.stderr
     until(lambda: partition_of(run, topic)["damaged"] or None, "the damage")
+    until(lambda: shown(run)["is_done"] or None, "the second scrub")
 
     damaged = partition_of(run, topic)
     ((_, end),) = damaged["damaged"]
