@@ -16,6 +16,7 @@ import os
 import selectors
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -334,7 +335,7 @@ def frame(payload: bytes) -> bytes:
     return head + bytes(4) + payload
 
 
-class _SocketLoad:
+class _SocketLoad(ABC):
     """Operations on several WebSockets, each of which has some under way."""
 
     def __init__(self, address: tuple[str, int], load: GatewayLoad, turns: _Turns) -> None:
@@ -358,11 +359,13 @@ class _SocketLoad:
             assert reply.id is not None
             self.on_reply(one, reply, one.began_at.pop(reply.id))
 
+    @abstractmethod
     def begin(self, one: _WebSocket, slot: int) -> None:
-        raise NotImplementedError
+        """The first request of a slot."""
 
+    @abstractmethod
     def on_reply(self, one: _WebSocket, reply: _Reply, began_at: int) -> None:
-        raise NotImplementedError
+        """A response has come."""
 
 
 class _Enqueue(_SocketLoad):
