@@ -144,6 +144,7 @@ class ErrorKind(enum.Enum):
     INVALID_TIMESTAMP = "timestamp is too far from the broker's clock"
     OUT_OF_ORDER_SEQUENCE = "sequence does not follow the producer's last batch"
     PRODUCER_FENCED = "a newer instance of this producer has written already"
+    PRODUCER_FORGOTTEN = "there were too many producers, and what this one wrote last is not known any more"
     STALE_COORDINATOR = "a newer transaction coordinator has written already"
     INVALID_TRANSACTION = "transaction is not in a state that allows it"
     TRANSACTION_ABORTABLE = "the transaction cannot go on; abort it and try again"
@@ -157,6 +158,13 @@ class ErrorKind(enum.Enum):
     DAMAGED_LOG = "the log is damaged there"
     STORAGE_FAILED = "the disk failed"
     TIMED_OUT = "request timed out"
+
+    # Access
+    INVALID_ACL = "access rule is not possible"
+    UNKNOWN_CREDENTIAL = "the user has no such credential"
+    INVALID_CREDENTIAL = "credential is not acceptable"
+    UNKNOWN_API_KEY = "no such API key"
+    ACCESS_LIMIT = "the cluster keeps no more of these"
 
     NOT_AUTHORIZED = "the caller may not do this"
     TRANSACTIONAL_ID_NOT_AUTHORIZED = "the caller may not use this transactional id"
@@ -178,6 +186,8 @@ class ErrorKind(enum.Enum):
     GROUP_SUBSCRIBED = "group is subscribed to the topic"
     INVALID_GROUP = "group id is not allowed"
     INVALID_SESSION_TIMEOUT = "session timeout is outside the allowed range"
+    TOPIC_CREATION_LIMITED = "topics are created more slowly than they are asked for"
+    TOO_MANY_OFFSETS = "the coordinator has no room for more committed offsets"
     OFFSET_METADATA_TOO_LARGE = "offset metadata is too large"
     OFFSETS_UNSTABLE = "a transaction may still change the offset"
     STALE_MEMBER_EPOCH = "member epoch is stale"

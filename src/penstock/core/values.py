@@ -40,8 +40,8 @@ def _make_frozen(written: type, kw_only: bool) -> type:
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(written)
     made.__dataclass_params__.frozen = True
     fields = dataclasses.fields(made)
-    # `fields` does not show an InitVar.
-    assert len(fields) == len(made.__dataclass_fields__)
+    # `fields` does not show an InitVar, nor a ClassVar, which is none of the instance's.
+    assert not any(isinstance(each.type, dataclasses.InitVar) for each in made.__dataclass_fields__.values())
     assert all(field.init for field in fields)
     compared = [field.name for field in fields if field.compare]
     key = attrgetter(*compared) if len(compared) > 1 else _key_of(compared)

@@ -27,7 +27,6 @@ from penstock.core.delays.commands import (
     DueDelays,
     EndDelays,
     ListDelays,
-    NewDelay,
     OnDelayReply,
     ReleaseDelays,
     ScheduleRecords,
@@ -43,16 +42,27 @@ from penstock.core.delays.coordinator import (
     DelaysDropped,
     DelaysDue,
 )
-from penstock.core.delays.delay_ids import ID_MAX, DelayId, read_delay_id, write_delay_id
+from penstock.core.delays.delay_ids import (
+    ID_BYTES,
+    ID_MAX,
+    SLOTS,
+    DelayId,
+    choose_ids,
+    read_delay_id,
+    slot_at,
+    write_delay_id,
+    write_delay_ids,
+)
 from penstock.core.delays.facts import (
     ANY_PARTITION,
-    DelayedRecord,
+    DelayedRecords,
     DelayFact,
     DelayFinish,
     DelaysEnding,
     DelaysFinished,
-    DelayStored,
+    DelaysStored,
     DelayTransactionEnded,
+    join_records,
 )
 from penstock.core.delays.pending_delays import PendingDelay, PendingDelays
 from penstock.core.delays.timer_wheel import TimerWheel
@@ -60,6 +70,7 @@ from penstock.core.delays.timer_wheel import TimerWheel
 __all__ = [
     "ANY_PARTITION",
     "BEING_PUBLISHED",
+    "ID_BYTES",
     "ID_MAX",
     "NOT_PENDING",
     "CancelDelays",
@@ -75,17 +86,16 @@ __all__ = [
     "DelayOutcome",
     "DelayReply",
     "DelayResults",
-    "DelayStored",
     "DelayTransactionEnded",
-    "DelayedRecord",
+    "DelayedRecords",
     "DelaysDropped",
     "DelaysDue",
     "DelaysEnding",
     "DelaysFinished",
+    "DelaysStored",
     "DueDelays",
     "EndDelays",
     "ListDelays",
-    "NewDelay",
     "OnDelayReply",
     "PendingDelay",
     "PendingDelays",
@@ -93,6 +103,11 @@ __all__ = [
     "ScheduleRecords",
     "TakeDueDelays",
     "TimerWheel",
+    "SLOTS",
+    "choose_ids",
+    "slot_at",
+    "join_records",
     "read_delay_id",
     "write_delay_id",
+    "write_delay_ids",
 ]

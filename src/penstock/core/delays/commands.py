@@ -8,21 +8,13 @@ reply and never calls.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-from penstock.core.delays.facts import DelayedRecord
+from penstock.core.delays.facts import DelayedRecords
 from penstock.core.delays.pending_delays import PendingDelay
-from penstock.core.model import ApiError, Timestamp
+from penstock.core.model import ApiError, Offset
 from penstock.core.queues import TransactionProducer
 from penstock.core.values import dataclass
-
-
-class NewDelay(NamedTuple):
-    """A record to publish later; the id is random, and the same when it is sent again."""
-
-    id: int
-    deliver_at: Timestamp
-    record: DelayedRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +34,17 @@ class DelayList:
 
 @dataclass(frozen=True, slots=True)
 class DueDelays:
-    """Delays whose time has come, the earliest first."""
+    """Delays whose time has come, the earliest first, and where their records are in the log."""
 
-    delays: tuple[PendingDelay, ...]
+    ids: tuple[int, ...]
+    offsets: tuple[Offset, ...]
+
+    def by_offset(self) -> dict[Offset, list[int]]:
+        """The ids by where their records are: some have one place in the log."""
+        found: dict[Offset, list[int]] = {}
+        for delay_id, offset in zip(self.ids, self.offsets, strict=True):
+            found.setdefault(offset, []).append(delay_id)
+        return found
 
 
 DelayReply: TypeAlias = DelayResults | DelayList | DueDelays | ApiError
@@ -53,11 +53,14 @@ OnDelayReply: TypeAlias = Callable[[DelayReply], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRecords:
-    """Publish these records at their times."""
+    """Publish these records at their times. Ids are random, and the same when a record is sent again.
+
+    The results are those of all records, in their order.
+    """
 
     on_reply: OnDelayReply
     partition: int
-    delays: tuple[NewDelay, ...]
+    records: tuple[DelayedRecords, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The machine of one partition of `__delayed`: what is pending, what is due, and who decides on it."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TypeAlias, assert_never
 
 from penstock.core.delays.commands import (
@@ -12,7 +12,6 @@ from penstock.core.delays.commands import (
     DueDelays,
     EndDelays,
     ListDelays,
-    NewDelay,
     OnDelayReply,
     ReleaseDelays,
     ScheduleRecords,
@@ -21,16 +20,18 @@ from penstock.core.delays.commands import (
 from penstock.core.delays.delay_ids import ID_MAX
 from penstock.core.delays.facts import (
     ANY_PARTITION,
+    NO_OFFSET,
+    DelayedRecords,
     DelayFact,
     DelayFinish,
     DelaysEnding,
     DelaysFinished,
-    DelayStored,
+    DelaysStored,
     DelayTransactionEnded,
 )
 from penstock.core.delays.pending_delays import PendingDelay, PendingDelays
 from penstock.core.delays.timer_wheel import TimerWheel
-from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, Now, Offset, ProducerId, Timestamp
+from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, Now, ProducerId, Timestamp
 from penstock.core.queues import TransactionProducer
 from penstock.core.values import dataclass
 
@@ -56,6 +57,8 @@ class DelayOptions:
     # Of one command.
     delays_max: int = 1_000
     command_bytes_max: int = 8_000_000
+    # Of records that are stored together: all of them are read for each that is due.
+    portion_bytes: int = 16 << 10
     # Delays that one command looks at to list some.
     scanned_max: int = 5_000
     # The wall clock may jump: what follows is found so much later at most.
@@ -122,7 +125,7 @@ class DelayCoordinator:
     def __init__(self, started: Timestamp, options: DelayOptions | None = None) -> None:
         self._options = DelayOptions() if options is None else options
         self._pending = PendingDelays()
-        self._wheel = TimerWheel(started, self._pending.due_of)
+        self._wheel = TimerWheel(started, self._pending.dues_of)
         # Those that are out of the wheel: somebody publishes them, or a transaction decides.
         # By which lane; None: by nobody who would publish it.
         self._taken: dict[int, int | None] = {}
@@ -148,27 +151,16 @@ class DelayCoordinator:
     def apply(self, fact: DelayFact) -> None:
         """Apply a fact of the log."""
         match fact:
-            case DelayStored():
+            case DelaysStored():
                 self._store(fact)
             case DelaysEnding():
-                due_of = self._pending.due_of
-                for delay_id in fact.ids:
-                    if due_of(delay_id) is not None:
-                        self._end(delay_id, fact.producer)
+                self._end(self._pending_of(fact.ids), fact.producer)
             case DelaysFinished():
-                for delay_id in fact.ids:
-                    self._remove(delay_id)
+                self._remove(fact.ids)
             case DelayTransactionEnded():
                 self._end_transaction(fact)
             case _:
                 assert_never(fact)
-
-    def load(self, delays: Iterable[tuple[int, Timestamp, Offset, int, str]]) -> None:
-        """Apply that these delays were stored: id, time, offset, size and topic of each."""
-        put, add = self._pending.put, self._wheel.add
-        for delay_id, deliver_at, offset, size_bytes, topic in delays:
-            if put(delay_id, deliver_at, offset, size_bytes, topic):
-                add(delay_id, max(0, deliver_at))
 
     def resume(self, now: Now) -> DelayOutcome:
         """Begin to lead: an open transaction of an earlier leader is to be ended."""
@@ -225,84 +217,138 @@ class DelayCoordinator:
             return None
         return Instant(now.instant + min(max(0, due - now.wall), check_ms) * MILLISECOND)
 
-    def _store(self, fact: DelayStored) -> None:
-        delay_id, deliver_at, record, producer, offset = fact
-        if self._pending.put(delay_id, deliver_at, offset, record.size_bytes, record.topic):
-            self._wheel.add(delay_id, max(0, deliver_at))
+    def _store(self, fact: DelaysStored) -> None:
+        records, producer, offset = fact
+        self._wheel.add(*self._pending.put(records, offset))
         if producer is not None:
-            self._end(delay_id, producer)
+            self._end(records.ids, producer)
+
+    def _pending_of(self, ids: Sequence[int]) -> Sequence[int]:
+        """Those that are pending; what was taken is."""
+        if all(map(self._taken.__contains__, ids)):
+            return ids
+        dues = self._pending.dues_of(ids)
+        return [delay_id for delay_id, due in zip(ids, dues, strict=True) if due is not None]
 
     def _end_transaction(self, fact: DelayTransactionEnded) -> None:
-        for delay_id in self._transactions.pop(fact.producer_id, ()):
-            if fact.is_commit:
-                self._remove(delay_id)
-            elif self._ending.pop(delay_id, None) is not None:
-                self._put_back(delay_id)
-
-    def _end(self, delay_id: int, producer: TransactionProducer) -> None:
-        known = self._ending.get(delay_id)
-        self._ending[delay_id] = producer
-        if known is None or known.producer_id != producer.producer_id:
-            self._transactions.setdefault(producer.producer_id, []).append(delay_id)
-
-    def _remove(self, delay_id: int) -> None:
-        if not self._pending.remove(delay_id):
-            return
-        self._ending.pop(delay_id, None)
-        if delay_id in self._taken:
-            del self._taken[delay_id]
+        ids = self._transactions.pop(fact.producer_id, [])
+        if fact.is_commit:
+            self._remove(ids)
         else:
-            self._wheel.cancelled()
+            self._put_back([each for each in ids if self._ending.pop(each, None) is not None])
 
-    def _put_back(self, delay_id: int) -> None:
-        if delay_id in self._taken:
-            del self._taken[delay_id]
-            due = self._pending.due_of(delay_id)
-            if due is not None:
-                self._wheel.add(delay_id, max(0, due))
+    def _end(self, ids: Sequence[int], producer: TransactionProducer) -> None:
+        ending, producer_id = self._ending, producer.producer_id
+        if ending.keys().isdisjoint(ids):
+            new = ids
+        else:
+            new = [each for each in ids if each not in ending or ending[each].producer_id != producer_id]
+        ending.update(dict.fromkeys(ids, producer))
+        self._transactions.setdefault(producer_id, []).extend(new)
+
+    def _remove(self, ids: Sequence[int]) -> None:
+        ending, taken = self._ending, self._taken
+        waiting = 0
+        for delay_id in self._pending.remove(ids):
+            ending.pop(delay_id, None)
+            if delay_id in taken:
+                del taken[delay_id]
+            else:
+                waiting += 1
+        if waiting:
+            self._wheel.cancelled(waiting)
+
+    def _put_back(self, ids: Sequence[int]) -> None:
+        taken = self._taken
+        back = [each for each in ids if each in taken]
+        for delay_id in back:
+            del taken[delay_id]
+        pairs = zip(back, self._pending.dues_of(back), strict=True)
+        found = [(delay_id, due) for delay_id, due in pairs if due is not None]
+        self._wheel.add([delay_id for delay_id, _ in found], [due for _, due in found])
 
     def _schedule(self, command: ScheduleRecords, now: Now, outcome: DelayOutcome) -> None:
-        options, delays = self._options, command.delays
-        sizes = [delay.record.size_bytes for delay in delays]
-        size = sum(sizes)
-        if not 0 < len(delays) <= options.delays_max or size > options.command_bytes_max:
+        options, pending = self._options, self._pending
+        count = sum(len(each.ids) for each in command.records)
+        size = sum(len(each.content) for each in command.records)
+        if not 0 < count <= options.delays_max or size > options.command_bytes_max:
             outcome.reply(command.on_reply, BAD_COMMAND)
             return
+        if pending.size_bytes + size > options.pending_bytes_max:
+            outcome.reply(command.on_reply, TOO_MANY)
+            return
         errors: list[ApiError | None] = []
-        new: dict[int, NewDelay] = {}
-        due_of, room = self._pending.due_of, options.pending_max - len(self._pending)
-        for delay, size_bytes in zip(delays, sizes, strict=True):
-            if delay.id in new or due_of(delay.id) is not None:
-                errors.append(None if self._is_same(delay, new.get(delay.id)) else ID_TAKEN)
+        new: dict[int, DelayedRecords] = {}
+        room = options.pending_max - len(pending)
+        for records in command.records:
+            if len(new) + len(records.ids) <= room and self._is_sound(records, new, now.wall):
+                new.update(dict.fromkeys(records.ids, records))
+                errors += [None] * len(records.ids)
+                kept = records
+            else:
+                places = self._check(records, new, room, now.wall, errors)
+                if not places:
+                    continue
+                kept = records.only(places)
+            outcome.facts += [DelaysStored(part) for part in kept.portions(options.portion_bytes)]
+        outcome.reply(command.on_reply, DelayResults(tuple(errors)))
+
+    def _is_sound(self, records: DelayedRecords, new: dict[int, DelayedRecords], wall: Timestamp) -> bool:
+        """Whether `_check` would find nothing: nearly always, and quickly."""
+        options, ids, times = self._options, records.ids, records.times
+        return (
+            len(set(ids)) == len(ids)
+            and min(ids) >= 0
+            and max(ids) <= ID_MAX
+            and min(times) >= 0
+            and max(times) <= wall + options.delay_ms_max
+            and min(records.partitions) >= ANY_PARTITION
+            and max(records.sizes) <= options.record_bytes_max
+            and new.keys().isdisjoint(ids)
+            and not self._pending.has_any_of(ids)
+        )
+
+    def _check(
+        self,
+        records: DelayedRecords,
+        new: dict[int, DelayedRecords],
+        room: int,
+        wall: Timestamp,
+        errors: list[ApiError | None],
+    ) -> list[int]:
+        """Add the error of each record, or None; returns the places of those that are to be stored."""
+        places: list[int] = []
+        for at, (delay_id, size_bytes) in enumerate(zip(records.ids, records.sizes, strict=True)):
+            if delay_id in new or delay_id in self._pending:
+                errors.append(None if self._is_same(records, at, new.get(delay_id)) else ID_TAKEN)
                 continue
-            problem = self._problem_with(delay, size_bytes, now.wall)
+            problem = self._problem_with(records, at, size_bytes, wall)
             if problem is None and len(new) >= room:
                 problem = TOO_MANY
             if problem is None:
-                new[delay.id] = delay
+                new[delay_id] = records
+                places.append(at)
             errors.append(problem)
-        if self._pending.size_bytes + size > options.pending_bytes_max:
-            outcome.reply(command.on_reply, TOO_MANY)
-            return
-        outcome.facts += [DelayStored(*delay) for delay in new.values()]
-        outcome.reply(command.on_reply, DelayResults(tuple(errors)))
+        return places
 
-    def _is_same(self, delay: NewDelay, seen: NewDelay | None) -> bool:
+    def _is_same(self, records: DelayedRecords, at: int, seen: DelayedRecords | None) -> bool:
         """Whether it is the delay that is pending under its id, or that was before it in the command."""
         if seen is not None:
-            known = seen.deliver_at, seen.record.topic
+            known = seen.times[seen.ids.index(records.ids[at])], seen.topic
         else:
-            pending = self._pending.get(delay.id)
+            pending = self._pending.get(records.ids[at])
             assert pending is not None
             known = pending.deliver_at, pending.topic
-        return known == (delay.deliver_at, delay.record.topic)
+        return known == (records.times[at], records.topic)
 
-    def _problem_with(self, delay: NewDelay, size_bytes: int, wall: Timestamp) -> ApiError | None:
+    def _problem_with(
+        self, records: DelayedRecords, at: int, size_bytes: int, wall: Timestamp
+    ) -> ApiError | None:
         options = self._options
-        if not 0 <= delay.deliver_at <= wall + options.delay_ms_max:
+        if not 0 <= records.times[at] <= wall + options.delay_ms_max:
             days = options.delay_ms_max // _DAY_MS
             return ApiError(ErrorKind.INVALID_REQUEST, f"records are delayed by {days} days at most")
-        if not 0 <= delay.id <= ID_MAX or delay.record.partition < ANY_PARTITION:
+        if not 0 <= records.ids[at] <= ID_MAX or records.partitions[at] < ANY_PARTITION:
             return ApiError(ErrorKind.INVALID_REQUEST, "neither ids nor partitions are negative")
         return TOO_LARGE if size_bytes > options.record_bytes_max else None
 
@@ -337,14 +383,34 @@ class DelayCoordinator:
         outcome.reply(command.on_reply, DelayList(tuple(found), None))
 
     def _take(self, command: TakeDueDelays, now: Now, outcome: DelayOutcome) -> None:
-        found: list[PendingDelay] = []
-        dropped: dict[str, list[int]] = {}
-        size = 0
         self._recall(command.lane)
         ids = self._wheel.pop_due(now.wall, command.records_max)
+        offsets, sizes = self._pending.places_of(ids)
+        is_plain = (
+            not self._blocked
+            and len(set(ids)) == len(ids)
+            and sum(sizes) <= command.bytes_max
+            and self._taken.keys().isdisjoint(ids)
+            and self._ending.keys().isdisjoint(ids)
+            and NO_OFFSET not in offsets
+        )
+        if not is_plain:
+            ids = self._choose(ids, command.bytes_max, now, outcome)
+            offsets, _ = self._pending.places_of(ids)
+        self._taken.update(dict.fromkeys(ids, command.lane))
+        self._lanes[command.lane] = found = tuple(ids)
+        # Whoever gets some asks again.
+        self._reported = now.instant if found else None
+        outcome.reply(command.on_reply, DueDelays(found, tuple(offsets)))
+
+    def _choose(self, ids: list[int], bytes_max: int, now: Now, outcome: DelayOutcome) -> list[int]:
+        """Those that can be published now; the others wait in the wheel, or are given up."""
+        found: dict[int, None] = {}
+        dropped: dict[str, list[int]] = {}
+        size = 0
         for delay_id in ids:
             delay = self._pending.get(delay_id)
-            if delay is None or delay_id in self._taken:
+            if delay is None or delay_id in self._taken or delay_id in found:
                 continue
             if delay_id in self._ending:
                 self._taken[delay_id] = None
@@ -355,20 +421,16 @@ class DelayCoordinator:
                 self._taken[delay_id] = None
             elif blocked is not None and now.instant < blocked.until:
                 wait_ms = max(1, (blocked.until - now.instant) // MILLISECOND)
-                self._wheel.add(delay_id, now.wall + wait_ms)
-            elif found and size + delay.size_bytes > command.bytes_max:
-                self._wheel.add(delay_id, max(0, delay.deliver_at))
+                self._wheel.add((delay_id,), (now.wall + wait_ms,))
+            elif found and size + delay.size_bytes > bytes_max:
+                self._wheel.add((delay_id,), (delay.deliver_at,))
             else:
-                found.append(delay)
+                found[delay_id] = None
                 size += delay.size_bytes
-                self._taken[delay_id] = command.lane
         for topic, given_up in dropped.items():
             outcome.facts.append(DelaysFinished(tuple(given_up), DelayFinish.DROPPED))
             outcome.events.append(DelaysDropped(topic, len(given_up)))
-        self._lanes[command.lane] = tuple(delay.id for delay in found)
-        # Whoever gets some asks again.
-        self._reported = now.instant if found else None
-        outcome.reply(command.on_reply, DueDelays(tuple(found)))
+        return list(found)
 
     def _is_hopeless(self, delay: PendingDelay, blocked: _Blocked, now: Now) -> bool:
         # Not by the wall clock alone: it may have jumped, or this cluster was down when the delay was due.
@@ -378,19 +440,19 @@ class DelayCoordinator:
 
     def _recall(self, lane: int) -> None:
         """Put back what the lane still holds: it got an error for its take, or for the release."""
-        for delay_id in self._lanes.pop(lane, ()):
-            if self._taken.get(delay_id) == lane and delay_id not in self._ending:
-                self._put_back(delay_id)
+        ids = self._lanes.pop(lane, ())
+        held = [each for each in ids if self._taken.get(each) == lane and each not in self._ending]
+        if held:
+            self._put_back(held)
 
     def _decide_end(self, command: EndDelays, outcome: DelayOutcome) -> None:
-        due_of, ending = self._pending.due_of, self._ending
-        for delay_id in command.ids:
-            if delay_id in ending or due_of(delay_id) is None:
-                outcome.reply(command.on_reply, NOT_PENDING)
-                return
-        outcome.facts.append(DelaysEnding(command.producer, command.ids))
+        ids = command.ids
+        if not self._ending.keys().isdisjoint(ids) or len(self._pending_of(ids)) != len(ids):
+            outcome.reply(command.on_reply, NOT_PENDING)
+            return
+        outcome.facts.append(DelaysEnding(command.producer, ids))
         if self._blocked:
-            for topic in {self._topic_of(delay_id): None for delay_id in command.ids}:
+            for topic in {self._topic_of(delay_id): None for delay_id in ids}:
                 self._blocked.pop(topic, None)
         outcome.reply(command.on_reply, DelayResults(()))
 
@@ -407,9 +469,7 @@ class DelayCoordinator:
             wait_ms = options.blocked_ms if known is None else min(2 * known.wait_ms, options.blocked_ms_max)
             since = now.instant if known is None else known.since
             self._blocked[topic] = _Blocked(since, Instant(now.instant + wait_ms * MILLISECOND), wait_ms)
-        for delay_id in command.ids:
-            # What a transaction decides on comes back with its end.
-            if delay_id not in self._ending:
-                self._put_back(delay_id)
+        # What a transaction decides on comes back with its end.
+        self._put_back([each for each in command.ids if each not in self._ending])
         self._reported = None
         outcome.reply(command.on_reply, DelayResults(()))

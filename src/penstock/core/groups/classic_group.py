@@ -19,7 +19,7 @@ remain, and what cannot be read is None: it is unknown what this member subscrib
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.core.groups.commands import DescribedMember, GroupState, MemberProtocol, OnReply
@@ -57,6 +57,11 @@ def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
         except UnicodeDecodeError:
             return None
     return tuple(topics)
+
+
+def metadata_bytes(protocols: Sequence[MemberProtocol]) -> int:
+    """What a member has sent about itself."""
+    return sum([len(metadata) for _, metadata in protocols])
 
 
 @dataclass(slots=True)
@@ -196,6 +201,8 @@ class ClassicGroup:
         self.protocol: str | None = None
         self.leader: str | None = None  # of this generation; it may have left when the next is prepared
         self.members: dict[str, GroupMember] = {}
+        # What its members have sent about themselves.
+        self.metadata_bytes = 0
         self.instances: dict[str, str] = {}  # instance id -> member id
         self.selector = ProtocolSelector()
         # What this generation's members subscribe to; None when it cannot be known.
@@ -262,6 +269,7 @@ class ClassicGroup:
             self.instances[member.instance_id] = member.member_id
         self.members[member.member_id] = member
         self.selector.add(member.protocols)
+        self.metadata_bytes += metadata_bytes(member.protocols)
         self.pending.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> tuple[OnReply, ...]:
@@ -271,6 +279,7 @@ class ClassicGroup:
         """
         member = self.members.pop(member_id)
         self.selector.remove(member.protocols)
+        self.metadata_bytes -= metadata_bytes(member.protocols)
         if member.instance_id is not None:
             del self.instances[member.instance_id]
         return self._unpark(member_id)
@@ -282,6 +291,7 @@ class ClassicGroup:
         assert old.instance_id == member.instance_id
         self.selector.remove(old.protocols)
         self.selector.add(member.protocols)
+        self.metadata_bytes += metadata_bytes(member.protocols) - metadata_bytes(old.protocols)
         self.members[member.member_id] = member
         self.instances[member.instance_id] = member.member_id
         if self.leader == old_member_id:
@@ -293,6 +303,7 @@ class ClassicGroup:
 
     def update_protocols(self, member: GroupMember, protocols: tuple[MemberProtocol, ...]) -> None:
         self.selector.remove(member.protocols)
+        self.metadata_bytes += metadata_bytes(protocols) - metadata_bytes(member.protocols)
         member.protocols = protocols
         self.selector.add(protocols)
 

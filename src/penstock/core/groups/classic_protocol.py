@@ -12,7 +12,13 @@ session may have ended: starting a coordinator does not take longer with more me
 from dataclasses import replace
 from typing import assert_never
 
-from penstock.core.groups.classic_group import ClassicGroup, GroupMember, InitialDelay, subscribed_topics
+from penstock.core.groups.classic_group import (
+    ClassicGroup,
+    GroupMember,
+    InitialDelay,
+    metadata_bytes,
+    subscribed_topics,
+)
 from penstock.core.groups.commands import (
     UNKNOWN_MEMBER_ID,
     ClassicCommand,
@@ -204,6 +210,11 @@ class ClassicGroups:
         # A consumer that assigns itself commits under a group id and never joins.
         return ClassicGroup(group_id) if self._image.knows(group_id) else None
 
+    @property
+    def metadata_bytes(self) -> int:
+        """What the members of all groups have sent about themselves."""
+        return sum([group.metadata_bytes for group in self._live.values()])
+
     def listed(self) -> list[ListedGroup]:
         """Every group by id, without loading those that were not used since the failover."""
         group_ids = sorted({*self._live, *self._image.group_ids()})
@@ -296,7 +307,7 @@ def _refuse_stranger(command: SyncGroup | Heartbeat | LeaveGroup, outcome: Group
 def _join(group: ClassicGroup, command: JoinGroup, outcome: GroupOutcome) -> None:
     """Add the member and park its request until the join phase ends, or reply with an error."""
     options, protocols = outcome.options, command.protocols
-    problem = _problem_with_join(command, options)
+    problem = _problem_with_join(group, command, options)
     if problem is not None:
         outcome.responses.append((command.on_reply, problem))
         return
@@ -317,14 +328,16 @@ def _join(group: ClassicGroup, command: JoinGroup, outcome: GroupOutcome) -> Non
         _add_member(group, _new_member(_new_member_id(command), command, protocols), command, outcome)
 
 
-def _problem_with_join(command: JoinGroup, options: GroupOptions) -> ApiError | None:
-    """What is wrong with a request, whatever the group."""
+def _problem_with_join(group: ClassicGroup, command: JoinGroup, options: GroupOptions) -> ApiError | None:
+    """What is wrong with a request, whatever state the group is in."""
     if not options.session_timeout_ms_min <= command.session_timeout_ms <= options.session_timeout_ms_max:
         allowed = f"between {options.session_timeout_ms_min} and {options.session_timeout_ms_max} ms"
         detail = f"a session timeout is {allowed}, not {command.session_timeout_ms}"
         return ApiError(ErrorKind.INVALID_SESSION_TIMEOUT, detail)
-    if sum([len(protocol.metadata) for protocol in command.protocols]) > options.record_bytes_max:
+    if metadata_bytes(command.protocols) > options.record_bytes_max:
         return ApiError(ErrorKind.BATCH_TOO_LARGE, "a member with so much metadata cannot be stored")
+    if not _has_memory(group, command, options):
+        return ApiError(ErrorKind.GROUP_FULL, "the node has no room for so much metadata")
     return None
 
 
@@ -351,6 +364,14 @@ def _has_room(group: ClassicGroup, command: JoinGroup, members_max: int) -> bool
             return member_id in group.joiner or len(group.joiner) < members_max
         case _:
             return member_id in group.members
+
+
+def _has_memory(group: ClassicGroup, command: JoinGroup, options: GroupOptions) -> bool:
+    """Whether the node keeps the metadata of this member; it may go on with what it sent before."""
+    member = group.members.get(command.member_id)
+    return (member is not None and member.protocols == command.protocols) or options.has_member_room(
+        metadata_bytes(command.protocols)
+    )
 
 
 def _refuse_full(group: ClassicGroup, command: JoinGroup, outcome: GroupOutcome) -> None:

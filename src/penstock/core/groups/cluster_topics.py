@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from penstock.core.model import TopicId, TopicName
+from penstock.core.model import TopicId, TopicName, TopicPartition
 from penstock.core.values import dataclass
 
 _HASH_BYTES = 8
@@ -34,18 +34,24 @@ class ClusterTopics(Protocol):
     def name_of(self, topic_id: TopicId) -> TopicName | None:
         """The name of a topic, if it exists."""
 
+    def lacks(self, partition: TopicPartition) -> bool:
+        """Whether this partition is known not to exist."""
+
     def names(self) -> Sequence[TopicName]:
         """The names that patterns are compared with: all but internal topics', sorted."""
 
 
 class NoTopics:
-    """The topics of an empty cluster."""
+    """The topics of a cluster that nothing is known of."""
 
     def find(self, name: str) -> AssignableTopic | None:  # noqa: ARG002
         return None
 
     def name_of(self, topic_id: TopicId) -> TopicName | None:  # noqa: ARG002
         return None
+
+    def lacks(self, partition: TopicPartition) -> bool:  # noqa: ARG002
+        return False
 
     def names(self) -> Sequence[TopicName]:
         return ()

@@ -60,7 +60,7 @@ class GroupCoordinator:
         self._options = GroupOptions() if options is None else options
         self._image = GroupImage()
         self._classic = ClassicGroups(self._image)
-        topics = NoTopics() if topics is None else topics
+        self._topics = topics = NoTopics() if topics is None else topics
         self._consumers = ConsumerGroups(self._image, topics)
         self._shares = ShareGroups(self._image, topics)
         self._classic_members = ClassicMembers(self._consumers, topics)
@@ -69,6 +69,11 @@ class GroupCoordinator:
         self._retention = OffsetRetention(self._image, self._groups)
         self._deadlines = GroupDeadlines()
         self._facts_owed = 0
+
+    @property
+    def metadata_bytes(self) -> int:
+        """What members of classic groups have sent about themselves."""
+        return self._classic.metadata_bytes
 
     @property
     def image(self) -> GroupImage:
@@ -87,13 +92,7 @@ class GroupCoordinator:
         consumers = sum([group.size() for group in image.consumers.values()])
         # Asked with every append: no call where there are none.
         shares = sum([group.size() for group in image.shares.values()]) if image.shares else 0
-        return (
-            len(image.groups)
-            + consumers
-            + shares
-            + sum(map(len, image.offsets.values()))
-            + len(image.pending)
-        )
+        return len(image.groups) + consumers + shares + image.positions + len(image.pending)
 
     def snapshot(self) -> Iterator[Fact]:
         """The durable state as facts, each as it is when the iterator reaches it.
@@ -138,7 +137,7 @@ class GroupCoordinator:
                 | DeleteOffsets()
                 | ForgetTopics()
             ):
-                decide_offsets(command, self._image, self._groups, outcome)
+                decide_offsets(command, self._image, self._groups, self._topics, outcome)
             case ConsumerGroupHeartbeat() | DescribeConsumerGroup() | ReloadTopics():
                 self._consumer_request(command, outcome)
             case ShareGroupHeartbeat() | DescribeShareGroup():

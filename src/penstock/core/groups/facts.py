@@ -28,6 +28,12 @@ from penstock.core.model import LeaderEpoch, Timestamp, TopicPartition
 from penstock.core.values import dataclass
 
 NO_LEADER_EPOCH = LeaderEpoch(-1)
+POSITION_BYTES = 400
+
+
+def position_bytes(position: OffsetCommitted) -> int:
+    """About what a committed position takes in memory."""
+    return POSITION_BYTES + len(position.group_id) + len(position.metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,9 @@ class GroupImage:
     pending: PendingOffsets = field(default_factory=PendingOffsets)
     consumers: dict[str, StoredConsumerGroup] = field(default_factory=dict)
     shares: dict[str, StoredShareGroup] = field(default_factory=dict)
+    # How many positions are committed, and about what they take in memory.
+    positions: int = 0
+    position_bytes: int = 0
 
     def apply(self, fact: Fact) -> None:
         """Total: any fact may follow any other, a tombstone of nothing included."""
@@ -94,7 +103,7 @@ class GroupImage:
                 self.pending.add(fact)
             case TransactionEnded():
                 for position in self.pending.end(fact):
-                    self.offsets.setdefault(position.group_id, {})[position.partition] = position
+                    self._put(self.offsets.setdefault(position.group_id, {}), position)
             case _:
                 self._apply_of_type(fact)
 
@@ -127,6 +136,15 @@ class GroupImage:
             self.pending.committed_copied(fact.group_id, fact.partition)
         else:
             self.pending.supersede(fact.group_id, fact.partition)
+        self._put(offsets, fact)
+
+    def _put(self, offsets: dict[TopicPartition, OffsetCommitted], fact: OffsetCommitted) -> None:
+        before = offsets.get(fact.partition)
+        if before is None:
+            self.positions += 1
+            self.position_bytes += position_bytes(fact)
+        elif before.metadata is not fact.metadata:
+            self.position_bytes += len(fact.metadata) - len(before.metadata)
         offsets[fact.partition] = fact
 
     def _apply_of_type(self, fact: ConsumerFact | ShareFact) -> None:
@@ -159,6 +177,9 @@ class GroupImage:
         offsets = self.offsets.get(fact.group_id)
         if offsets is None:
             return
-        offsets.pop(fact.partition, None)
+        gone = offsets.pop(fact.partition, None)
+        if gone is not None:
+            self.positions -= 1
+            self.position_bytes -= position_bytes(gone)
         if not offsets:
             del self.offsets[fact.group_id]

@@ -4,11 +4,12 @@ Offsets that are committed inside a transaction wait in the image until its mark
 `offset_facts`). Until then they do not expire, nor does their group.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from penstock.core.groups.classic_group import ClassicGroup
 from penstock.core.groups.classic_protocol import keep_alive
+from penstock.core.groups.cluster_topics import ClusterTopics
 from penstock.core.groups.commands import (
     CommitOffsets,
     CommitResults,
@@ -30,19 +31,25 @@ from penstock.core.groups.consumer_group import ConsumerGroup
 from penstock.core.groups.facts import GroupImage
 from penstock.core.groups.group_lookup import AnyGroup, GroupLookup
 from penstock.core.groups.offset_facts import OffsetCommitted, OffsetDeleted, TransactionalOffsetCommitted
-from penstock.core.groups.outcome import GroupOutcome
+from penstock.core.groups.outcome import GroupOptions, GroupOutcome
 from penstock.core.groups.share_group import ShareGroup
 from penstock.core.model import MILLISECOND, ErrorKind, Instant, Timestamp, TopicId, TopicPartition
 
 
 def decide_offsets(
-    command: OffsetCommand, image: GroupImage, groups: GroupLookup, outcome: GroupOutcome
+    command: OffsetCommand,
+    image: GroupImage,
+    groups: GroupLookup,
+    topics: ClusterTopics,
+    outcome: GroupOutcome,
 ) -> None:
     match command:
         case CommitOffsets():
-            _commit(groups.find(command.group_id, outcome), command, outcome)
+            limits = CommitLimits(command.group_id, image, topics, outcome.options)
+            _commit(groups.find(command.group_id, outcome), command, limits, outcome)
         case CommitTransactionOffsets():
-            _commit_in_transaction(groups.find(command.group_id, outcome), command, outcome)
+            limits = CommitLimits(command.group_id, image, topics, outcome.options)
+            _commit_in_transaction(groups.find(command.group_id, outcome), command, limits, outcome)
         case FetchOffsets():
             is_typed = command.group_id in image.consumers or command.group_id in image.shares
             group = groups.find(command.group_id, outcome) if is_typed else None
@@ -55,7 +62,46 @@ def decide_offsets(
             assert_never(command)
 
 
-def _commit(group: AnyGroup | None, command: CommitOffsets, outcome: GroupOutcome) -> None:
+class CommitLimits:
+    """Which positions of one command are refused."""
+
+    __slots__ = ("_has_room", "_image", "_known", "_options", "_topics")
+
+    def __init__(
+        self, group_id: str, image: GroupImage, topics: ClusterTopics, options: GroupOptions
+    ) -> None:
+        self._image = image
+        self._known = image.offsets_of(group_id)
+        self._topics = topics
+        self._options = options
+        self._has_room: bool | None = None
+
+    def problem(self, offset: OffsetToCommit) -> ErrorKind | None:
+        """Why a position cannot be stored."""
+        if len(offset.metadata) > self._options.offset_metadata_chars_max:
+            return ErrorKind.OFFSET_METADATA_TOO_LARGE
+        if self._topics.lacks(offset.partition):
+            return ErrorKind.UNKNOWN_PARTITION
+        known = self._known.get(offset.partition)
+        if known is None or len(offset.metadata) > len(known.metadata):
+            # What is there already may always be moved.
+            if self._has_room is None:
+                self._has_room = self._options.has_room()
+            if not self._has_room:
+                return ErrorKind.TOO_MANY_OFFSETS
+        return None
+
+
+def last_of_each(offsets: Sequence[OffsetToCommit]) -> Sequence[OffsetToCommit]:
+    """Each partition once, however often a client names it: what it says last counts."""
+    if len(offsets) == 1:
+        return offsets
+    return list({offset.partition: offset for offset in offsets}.values())
+
+
+def _commit(
+    group: AnyGroup | None, command: CommitOffsets, limits: CommitLimits, outcome: GroupOutcome
+) -> None:
     """Accept the positions as they are: a client may well move one back."""
     kind = _why_not_commit(group, command)
     if kind is not None:
@@ -64,7 +110,9 @@ def _commit(group: AnyGroup | None, command: CommitOffsets, outcome: GroupOutcom
     if isinstance(group, ClassicGroup) and command.member_id in group.members:
         # A commit shows that the member is alive.
         keep_alive(group, group.members[command.member_id], outcome)
-    results = tuple([_commit_one(offset, command, outcome) for offset in command.offsets])
+    results = tuple(
+        [_commit_one(offset, command, limits, outcome) for offset in last_of_each(command.offsets)]
+    )
     outcome.responses.append((command.on_reply, CommitResults(results)))
 
 
@@ -93,16 +141,17 @@ def _why_not_commit(group: AnyGroup | None, command: CommitOffsets) -> ErrorKind
 
 
 def _commit_in_transaction(
-    group: AnyGroup | None, command: CommitTransactionOffsets, outcome: GroupOutcome
+    group: AnyGroup | None, command: CommitTransactionOffsets, limits: CommitLimits, outcome: GroupOutcome
 ) -> None:
     kind = _why_not_commit_in_transaction(group, command)
     if kind is not None:
         outcome.refuse(command.on_reply, kind)
         return
     results: list[OffsetResult] = []
-    for offset in command.offsets:
-        if len(offset.metadata) > outcome.options.offset_metadata_chars_max:
-            results.append(OffsetResult(offset.partition, ErrorKind.OFFSET_METADATA_TOO_LARGE))
+    for offset in last_of_each(command.offsets):
+        problem = limits.problem(offset)
+        if problem is not None:
+            results.append(OffsetResult(offset.partition, problem))
             continue
         position = OffsetCommitted(
             command.group_id,
@@ -143,9 +192,12 @@ def _why_not_commit_in_transaction(
     return kind
 
 
-def _commit_one(offset: OffsetToCommit, command: CommitOffsets, outcome: GroupOutcome) -> OffsetResult:
-    if len(offset.metadata) > outcome.options.offset_metadata_chars_max:
-        return OffsetResult(offset.partition, ErrorKind.OFFSET_METADATA_TOO_LARGE)
+def _commit_one(
+    offset: OffsetToCommit, command: CommitOffsets, limits: CommitLimits, outcome: GroupOutcome
+) -> OffsetResult:
+    problem = limits.problem(offset)
+    if problem is not None:
+        return OffsetResult(offset.partition, problem)
     expires_at = None
     if command.retention_ms is not None:
         expires_at = Timestamp(outcome.now.wall + command.retention_ms)

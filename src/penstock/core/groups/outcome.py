@@ -66,6 +66,14 @@ class ShareGroupOptions:
     timeouts: Callable[[str], ConsumerGroupTimeouts] = default_share_timeouts
 
 
+def _always() -> bool:
+    return True
+
+
+def _always_for(_: int) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
     """Limits and delays of one group coordinator."""
@@ -81,6 +89,10 @@ class GroupOptions:
     # that joins with one asks again. A client that asks for ids in a loop costs no more than this.
     pending_members_max: int = 10_000
     offset_metadata_chars_max: int = 4_096
+    # Whether there is memory for positions that groups did not have before.
+    has_room: Callable[[], bool] = _always
+    # Whether there is memory for a member with so many bytes of metadata.
+    has_member_room: Callable[[int], bool] = _always_for
     # A classic group is one record, and so is a member of a consumer group. It must fit into a batch, or
     # the log refuses it, and every group of the partition waits until its coordinator has started over.
     record_bytes_max: int = 1_000_000

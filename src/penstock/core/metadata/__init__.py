@@ -16,10 +16,11 @@ list of facts. The modules:
 * `machine` is the machine; `commands` are its commands and replies, `image` its state;
 * `records` are the facts, the format of the log; `apply` is how each changes the image;
 * `decision` is what the decisions share; `decide_brokers`, `decide_topics`, `decide_partitions`,
-  `decide_reassignment` and `decide_configs` decide the commands; `elections` says who leads,
+  `decide_reassignment`, `decide_configs` and `decide_access` decide the commands; `elections` says who leads,
   `placement` which brokers get replicas;
 * `levels` is what may be written while nodes of an older version are there;
 * `configs` is the table of every configuration key, `effective_configs` says which value counts;
+* `access` is what is stored of access rules, credentials, API keys and client quotas;
 * `topic_names` says which names a topic may have.
 
 The format is a cluster's from the start: leaders, ISR, epochs and ELR (KIP-966) are there for
@@ -27,8 +28,7 @@ one node too.
 
 Left out: the log, its offsets and its snapshots on disk belong to the host; broker sessions
 do as well (silence becomes a `FenceBroker`), and the wait for reports (its end becomes an
-`ElectReported`). ACLs, quotas and SCRAM credentials
-come with the parts that need them, as new facts.
+`ElectReported`). Who logs in and what access rules mean for a request is judged in `penstock.security`.
 """
 
 from penstock.core.metadata.apply import apply, replay
@@ -95,6 +95,7 @@ from penstock.core.metadata.effective_configs import (
     options_of,
 )
 from penstock.core.metadata.image import (
+    DEFAULT_SESSION_MS,
     EMPTY_IMAGE,
     NO_BROKER_EPOCH,
     NO_INCARNATION,
@@ -217,6 +218,7 @@ __all__ = [
     "NO_INCARNATION",
     "NO_LEADER",
     "NO_LEADER_EPOCH",
+    "DEFAULT_SESSION_MS",
     "NO_BROKER_EPOCH",
     "UNKNOWN_END",
     "ConfigResourceType",

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from penstock.core.metadata import records
+from penstock.core.metadata.access import entity_key
 from penstock.core.metadata.image import (
     ConfigResource,
     ConfigResourceType,
@@ -184,6 +185,46 @@ def _producer_ids_allocated(image: MetadataImage, fact: records.ProducerIdsAlloc
     return replace(image, next_producer_id=ProducerId(max(image.next_producer_id, fact.start + fact.count)))
 
 
+def _acl_created(image: MetadataImage, fact: records.AclCreated) -> MetadataImage:
+    return replace(image, acls=image.acls.put(fact.acl, True))
+
+
+def _acl_deleted(image: MetadataImage, fact: records.AclDeleted) -> MetadataImage:
+    return replace(image, acls=image.acls.drop(fact.acl))
+
+
+def _scram_credential_set(image: MetadataImage, fact: records.ScramCredentialSet) -> MetadataImage:
+    key = fact.credential.user, fact.credential.mechanism
+    return replace(image, credentials=image.credentials.put(key, fact.credential))
+
+
+def _scram_credential_removed(image: MetadataImage, fact: records.ScramCredentialRemoved) -> MetadataImage:
+    return replace(image, credentials=image.credentials.drop((fact.user, fact.mechanism)))
+
+
+def _api_key_set(image: MetadataImage, fact: records.ApiKeySet) -> MetadataImage:
+    return replace(image, api_keys=image.api_keys.put(fact.api_key.id, fact.api_key))
+
+
+def _api_key_removed(image: MetadataImage, fact: records.ApiKeyRemoved) -> MetadataImage:
+    return replace(image, api_keys=image.api_keys.drop(fact.id))
+
+
+def _quota_set(image: MetadataImage, fact: records.QuotaSet) -> MetadataImage:
+    key = entity_key(fact.entity)
+    limits = {**(image.quotas.get(key) or {}), fact.key: fact.value}
+    # Sorted, so that a snapshot does not depend on the order in which keys were set.
+    frozen = MappingProxyType(dict(sorted(limits.items())))
+    return replace(image, quotas=image.quotas.put(key, frozen))
+
+
+def _quota_removed(image: MetadataImage, fact: records.QuotaRemoved) -> MetadataImage:
+    key = entity_key(fact.entity)
+    limits = {name: value for name, value in (image.quotas.get(key) or {}).items() if name != fact.key}
+    quotas = image.quotas.put(key, MappingProxyType(limits)) if limits else image.quotas.drop(key)
+    return replace(image, quotas=quotas)
+
+
 _RULES: dict[type[Any], Callable[[MetadataImage, Any], MetadataImage]] = {
     records.ClusterIdSet: _cluster_id_set,
     records.FeatureLevelSet: _feature_level_set,
@@ -201,4 +242,12 @@ _RULES: dict[type[Any], Callable[[MetadataImage, Any], MetadataImage]] = {
     records.ConfigSet: _config_set,
     records.ConfigRemoved: _config_removed,
     records.ProducerIdsAllocated: _producer_ids_allocated,
+    records.AclCreated: _acl_created,
+    records.AclDeleted: _acl_deleted,
+    records.ScramCredentialSet: _scram_credential_set,
+    records.ScramCredentialRemoved: _scram_credential_removed,
+    records.ApiKeySet: _api_key_set,
+    records.ApiKeyRemoved: _api_key_removed,
+    records.QuotaSet: _quota_set,
+    records.QuotaRemoved: _quota_removed,
 }

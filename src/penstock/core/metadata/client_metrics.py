@@ -31,6 +31,7 @@ SELECTORS = (
     "client_source_port",
 )
 PATTERN_LENGTH_MAX = 256
+SELECTORS_MAX = 16
 TEXT_LENGTH_MAX = 256
 REPETITIONS_MAX = 2
 # Escaped characters and classes in brackets hold no operators.
@@ -129,6 +130,8 @@ def subscription_of(client: MetricsClient, configured: Sequence[MetricsSubscript
 
 def _selectors(items: Sequence[str]) -> tuple[ClientSelector, ...]:
     found = []
+    if len(items) > SELECTORS_MAX:
+        raise ValueError(f"must have at most {SELECTORS_MAX} selectors")
     for item in items:
         name, equals, pattern = item.partition("=")
         name = name.strip()

@@ -4,9 +4,18 @@ Ids that must be random come in with the command.
 """
 
 import enum
-from typing import NamedTuple, TypeAlias
+from dataclasses import field
+from typing import ClassVar, NamedTuple, TypeAlias
 from uuid import UUID
 
+from penstock.core.metadata.access import (
+    AclBinding,
+    AclFilter,
+    ApiKey,
+    QuotaEntity,
+    ScramCredential,
+    ScramMechanism,
+)
 from penstock.core.metadata.image import (
     NO_BROKER_EPOCH,
     NO_INCARNATION,
@@ -17,6 +26,7 @@ from penstock.core.metadata.image import (
     Partition,
     ReplicaLoss,
 )
+from penstock.core.metadata.levels import ACCESS_LEVEL, SESSIONS_LEVEL, since_level
 from penstock.core.model import (
     ApiError,
     BrokerEpoch,
@@ -54,7 +64,8 @@ class RegisterBroker:
 
     `incarnation` names the run of the process, so that registering again does no harm, and
     `known_epoch` the newest epoch of this broker that it has seen: a registration that was on
-    its way while a later incarnation registered is rejected.
+    its way while a later incarnation registered is rejected. `session_ms` is the timeout of its
+    sessions, 0 the default.
     """
 
     cluster_id: str
@@ -68,6 +79,7 @@ class RegisterBroker:
     fenced: bool = True
     incarnation: UUID = NO_INCARNATION
     known_epoch: BrokerEpoch | None = None
+    session_ms: int = field(default=0, metadata=since_level(SESSIONS_LEVEL))
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +352,64 @@ class WidenInternalTopics:
     moves_max: int = 20
 
 
+@dataclass(frozen=True, slots=True)
+class CreateAcls:
+    """Add access rules: all of them, or none if one is not possible."""
+
+    SINCE: ClassVar[int] = ACCESS_LEVEL
+
+    acls: tuple[AclBinding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAcls:
+    """Remove every access rule that one of the filters takes."""
+
+    SINCE: ClassVar[int] = ACCESS_LEVEL
+
+    filters: tuple[AclFilter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterScramCredentials:
+    """Set and remove a user's passwords: all of it, or nothing."""
+
+    SINCE: ClassVar[int] = ACCESS_LEVEL
+
+    user: str
+    added: tuple[ScramCredential, ...] = ()
+    removed: tuple[ScramMechanism, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateApiKey:
+    """Let a secret stand for a user. Its id is random, and not used by another."""
+
+    SINCE: ClassVar[int] = ACCESS_LEVEL
+
+    api_key: ApiKey
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteApiKey:
+    """Let a secret stand for nobody any more."""
+
+    SINCE: ClassVar[int] = ACCESS_LEVEL
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlterClientQuotas:
+    """Set limits of one entity, or remove those whose value is None."""
+
+    SINCE: ClassVar[int] = ACCESS_LEVEL
+
+    entity: QuotaEntity
+    limits: tuple[tuple[str, float | None], ...]
+    validate_only: bool = False
+
+
 BrokerCommand: TypeAlias = (
     RegisterBroker
     | FenceBroker
@@ -355,14 +425,12 @@ ReplicaCommand: TypeAlias = AlterPartition | ResignReplica | DeposeLeader
 PartitionCommand: TypeAlias = (
     ReplicaCommand | ElectLeader | ElectReported | BalanceLeaders | ReassignPartition | WidenInternalTopics
 )
+AccessCommand: TypeAlias = (
+    CreateAcls | DeleteAcls | AlterScramCredentials | CreateApiKey | DeleteApiKey | AlterClientQuotas
+)
+ClusterCommand: TypeAlias = BootstrapCluster | UpdateFeatures | AllocateProducerIds
 Command: TypeAlias = (
-    BootstrapCluster
-    | UpdateFeatures
-    | AllocateProducerIds
-    | BrokerCommand
-    | ConfigCommand
-    | TopicCommand
-    | PartitionCommand
+    ClusterCommand | BrokerCommand | ConfigCommand | TopicCommand | PartitionCommand | AccessCommand
 )
 
 
@@ -442,6 +510,13 @@ class StartedReassignments:
     partitions: int
 
 
+@dataclass(frozen=True, slots=True)
+class DeletedAcls:
+    """The rules that each filter has taken; one that several take is with the first."""
+
+    by_filter: tuple[tuple[AclBinding, ...], ...]
+
+
 Reply: TypeAlias = (
     Ok
     | RegisteredBroker
@@ -453,5 +528,6 @@ Reply: TypeAlias = (
     | AlteredPartition
     | BalancedLeaders
     | StartedReassignments
+    | DeletedAcls
     | ApiError
 )

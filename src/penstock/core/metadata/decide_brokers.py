@@ -109,6 +109,7 @@ def register_broker(
         drained=_is_drained(image, command.node_id),
         synced=command.synced,
         incarnation=command.incarnation,
+        session_ms=command.session_ms,
     )
     draft = DecisionBuilder(image)
     draft.add(BrokerRegistered(broker))
@@ -247,7 +248,9 @@ def follow_drain(draft: DecisionBuilder, node_id: NodeId, around: ControllerConf
 
 
 def _is_drained(image: MetadataImage, node_id: NodeId) -> bool:
-    return image.config(ConfigResourceType.BROKER, str(node_id)).get(DRAINED, "false").lower() == "true"
+    return (
+        image.config(ConfigResourceType.BROKER, str(node_id)).get(DRAINED, "false").strip().lower() == "true"
+    )
 
 
 def unregister_broker(

@@ -27,6 +27,7 @@ from penstock.core.metadata.decision import (
 from penstock.core.metadata.effective_configs import ALL_BROKERS, layers_for
 from penstock.core.metadata.elections import follow_rules
 from penstock.core.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, Topic
+from penstock.core.metadata.internal_topics import problem_with_internal_topic
 from penstock.core.metadata.records import ConfigRemoved, ConfigSet
 from penstock.core.metadata.topic_names import problem_with_name
 from penstock.core.model import ApiError, ErrorKind, NodeId
@@ -68,10 +69,13 @@ def _changed(
 ) -> str | ApiError | None:
     """The new value of one key; None if it has none of its own any more."""
     definition = definitions(resource.kind).get(change.key)
+    if change.operation is ConfigOperation.DELETE and (
+        definition is not None or change.key in image.config(resource.kind, resource.name)
+    ):
+        # Also what only another version knows: whatever is stored can be removed.
+        return None
     if definition is None:
         return ApiError(ErrorKind.INVALID_CONFIG, unknown_key(resource.kind, change.key))
-    if change.operation is ConfigOperation.DELETE:
-        return None
     if change.value is None:
         return ApiError(ErrorKind.INVALID_REQUEST, f"{change.key} has no value")
     if change.operation is ConfigOperation.SET:
@@ -97,10 +101,14 @@ def _alter(
 ) -> MetadataDecision:
     present = image.config(resource.kind, resource.name)
     changed = [key for key in sorted({*present, *values}) if present.get(key) != values.get(key)]
-    error = _problem_with_resource(image, resource) or _problem_with_update(resource, changed)
+    added = [key for key in changed if key in values]
+    error = _problem_with_resource(image, resource) or _problem_with_update(resource, added)
     if error is not None:
         return error_decision(error.kind, error.detail)
-    complaint = problem_with(layers_for(image, resource, None, around.static), values)
+    layers = layers_for(image, resource, None, around.static, values)
+    complaint = problem_with(layers, values, changed) or problem_with_internal_topic(
+        resource, layers, changed
+    )
     if complaint is not None:
         return error_decision(ErrorKind.INVALID_CONFIG, complaint)
     draft = DecisionBuilder(image)
@@ -109,7 +117,7 @@ def _alter(
             draft.add(ConfigSet(resource.kind, resource.name, key, values[key]))
         else:
             draft.add(ConfigRemoved(resource.kind, resource.name, key))
-    if resource.kind is ConfigResourceType.BROKER and DRAINED in changed:
+    if resource.kind is ConfigResourceType.BROKER and DRAINED in changed and resource.name != ALL_BROKERS:
         follow_drain(draft, NodeId(int(resource.name)), around)
     if any(key in ELECTION_KEYS for key in changed):
         follow_rules(draft, _topics_under(draft.image, resource), around)
@@ -154,11 +162,12 @@ def _problem_with_topic(image: MetadataImage, name: str) -> ApiError | None:
     return None if image.topic(name) else ApiError(ErrorKind.UNKNOWN_TOPIC, f"there is no topic '{name}'")
 
 
-def _problem_with_update(resource: ConfigResource, changed: Sequence[str]) -> ApiError | None:
+def _problem_with_update(resource: ConfigResource, added: Sequence[str]) -> ApiError | None:
+    """Why a broker's settings cannot be set while it runs; what is there can always be removed."""
     if resource.kind is not ConfigResourceType.BROKER:
         return None
     table = definitions(ConfigResourceType.BROKER)
-    for key in changed:
+    for key in added:
         definition = table.get(key)
         if definition is None:
             return ApiError(ErrorKind.INVALID_CONFIG, unknown_key(resource.kind, key))

@@ -12,6 +12,7 @@ from penstock.core.metadata.decision import (
 )
 from penstock.core.metadata.effective_configs import broker_setting, layers_for, topic_defaults
 from penstock.core.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, Partition
+from penstock.core.metadata.internal_topics import problem_with_internal_topic, required_settings
 from penstock.core.metadata.placement import (
     REPLICAS_BY_DEFAULT_MAX,
     partitions_by_hand,
@@ -114,11 +115,12 @@ def _configs(
             return ApiError(ErrorKind.INVALID_CONFIG, f"{key} has no value")
         values[key] = value
     if not values:
-        return values
+        return {**required_settings(command.name)}
     resource = ConfigResource(ConfigResourceType.TOPIC, command.name)
-    layers = layers_for(image, resource, None, around.static)
-    layers = replace(layers, own=values, defaults=topic_defaults(replication_factor))
-    complaint = problem_with(layers, values)
+    values = {**required_settings(command.name), **values}
+    layers = layers_for(image, resource, None, around.static, values)
+    layers = replace(layers, defaults=topic_defaults(replication_factor))
+    complaint = problem_with(layers, values) or problem_with_internal_topic(resource, layers, values)
     return values if complaint is None else ApiError(ErrorKind.INVALID_CONFIG, complaint)
 
 

@@ -32,6 +32,10 @@ class ControllerConfig:
     # One command must not stall the loop, nor fill the memory of every node.
     partitions_per_command_max: int = 10_000
     partitions_max: int = 200_000
+    acls_max: int = 100_000
+    credentials_max: int = 100_000
+    api_keys_max: int = 100_000
+    quota_entities_max: int = 100_000
 
 
 class DecisionBuilder:

@@ -8,10 +8,13 @@ from penstock.core.metadata.configs import (
     ConfigValue,
     DescribedConfig,
     TopicOptions,
+    cautious_options,
     describe_all,
     topic_options,
 )
 from penstock.core.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, Topic
+from penstock.core.metadata.internal_topics import with_required
+from penstock.core.metadata.topic_names import is_internal
 
 # The name under which settings of every broker are kept.
 ALL_BROKERS = ""
@@ -23,20 +26,27 @@ def layers_for(
     resource: ConfigResource,
     node_id: int | None,
     static: Mapping[str, str] = NO_CONFIGS,
+    values: Mapping[str, str] | None = None,
 ) -> ConfigLayers:
     """The layers below a resource, as the node sees them; without a node, as the cluster does.
 
-    `static` holds broker settings from the node's own configuration, under Kafka's names.
+    `static` holds broker settings from the node's own configuration, under Kafka's names. With `values`, as
+    it would be if the resource itself had these.
     """
     kind = resource.kind
     asker = ALL_BROKERS if node_id is None else str(node_id)
     node = resource.name if kind is ConfigResourceType.BROKER else asker
     topic = image.topic(resource.name) if kind is ConfigResourceType.TOPIC else None
+
+    def stored(kind: ConfigResourceType, name: str) -> Mapping[str, str]:
+        is_it = values is not None and resource == ConfigResource(kind, name)
+        return values if is_it and values is not None else image.config(kind, name)
+
     return ConfigLayers(
         kind,
-        own=NO_CONFIGS if kind is ConfigResourceType.BROKER else image.config(kind, resource.name),
-        broker=NO_CONFIGS if node == ALL_BROKERS else image.config(ConfigResourceType.BROKER, node),
-        cluster=image.config(ConfigResourceType.BROKER, ALL_BROKERS),
+        own=NO_CONFIGS if kind is ConfigResourceType.BROKER else stored(kind, resource.name),
+        broker=NO_CONFIGS if node == ALL_BROKERS else stored(ConfigResourceType.BROKER, node),
+        cluster=stored(ConfigResourceType.BROKER, ALL_BROKERS),
         static=static,
         defaults=NO_CONFIGS if topic is None else topic_defaults(topic.replicas_to_rely_on),
     )
@@ -51,7 +61,18 @@ def options_of(
     image: MetadataImage, topic: str, node_id: int | None, static: Mapping[str, str] = NO_CONFIGS
 ) -> TopicOptions:
     """A topic's options. Building them takes a while: keep them until the image changes."""
+    if is_internal(topic):
+        # The cluster needs what it holds, and what it must have is known.
+        return cautious_options_of(image, topic, node_id, static)
     return topic_options(layers_for(image, ConfigResource(ConfigResourceType.TOPIC, topic), node_id, static))
+
+
+def cautious_options_of(
+    image: MetadataImage, topic: str, node_id: int | None, static: Mapping[str, str] = NO_CONFIGS
+) -> TopicOptions:
+    """A topic's options as far as they can be read, for whoever must have some."""
+    layers = layers_for(image, ConfigResource(ConfigResourceType.TOPIC, topic), node_id, static)
+    return with_required(topic, cautious_options(layers))
 
 
 def describe_configs(

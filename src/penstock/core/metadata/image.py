@@ -15,13 +15,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, overload
 from uuid import UUID
 
-import msgspec
-
+from penstock.core.metadata.access import AclBinding, ApiKey, ScramCredential, ScramMechanism
+from penstock.core.metadata.levels import SESSIONS_LEVEL, StoredStruct, since
 from penstock.core.metadata.topic_names import collision_key, is_internal
 from penstock.core.model import (
+    MILLISECOND,
     BrokerEpoch,
     LeaderEpoch,
     NodeId,
@@ -43,6 +44,8 @@ NO_BROKER = NodeId(-1)
 NO_LEADER_EPOCH = LeaderEpoch(-1)
 NO_BROKER_EPOCH = BrokerEpoch(-1)
 UNKNOWN_END = Offset(-1)
+# The session timeout of a broker that registered none.
+DEFAULT_SESSION_MS = 2_000
 NO_INCARNATION = UUID(int=0)
 # Where brokers and controllers reach each other; every other name is a listener for clients.
 PEER_LISTENER = "PEER"
@@ -200,10 +203,6 @@ def _first(pair: tuple[Any, Any]) -> Any:
     return pair[0]
 
 
-class StoredStruct(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A value that facts carry: a row of fields, closed to fields it does not know."""
-
-
 class BrokerEndpoint(StoredStruct, frozen=True):
     """The address of one listener of a broker, as advertised to clients and peers."""
 
@@ -247,6 +246,13 @@ class Broker(StoredStruct, frozen=True):
     synced: bool = True
     # Which incarnation of its process registered: a registration that arrives twice is one.
     incarnation: UUID = NO_INCARNATION
+    # How long it may be silent before it is fenced, and answers clients meanwhile; 0 is the default.
+    session_ms: Annotated[int, since(SESSIONS_LEVEL)] = 0
+
+    @property
+    def session_ns(self) -> int:
+        """The timeout of its sessions: the same for every controller, and for the broker itself."""
+        return (self.session_ms or DEFAULT_SESSION_MS) * MILLISECOND
 
     def listener(self, name: str) -> BrokerEndpoint | None:
         return next((listener for listener in self.listeners if listener.name == name), None)
@@ -438,6 +444,15 @@ class MetadataImage:
     configs: PersistentMap[ConfigResource, Mapping[str, str]] = field(default_factory=PersistentMap)
     features: PersistentMap[str, int] = field(default_factory=PersistentMap)
     next_producer_id: ProducerId = FIRST_PRODUCER_ID
+    acls: PersistentMap[AclBinding, bool] = field(default_factory=PersistentMap)
+    credentials: PersistentMap[tuple[str, ScramMechanism], ScramCredential] = field(
+        default_factory=PersistentMap
+    )
+    api_keys: PersistentMap[str, ApiKey] = field(default_factory=PersistentMap)
+    # The values of each entity, which is in the form of `access.entity_key`.
+    quotas: PersistentMap[tuple[tuple[str, bool, str], ...], Mapping[str, float]] = field(
+        default_factory=PersistentMap
+    )
 
     def topic(self, name: str) -> Topic | None:
         topic_id = self.topic_ids.get(TopicName(name))
@@ -495,6 +510,11 @@ class MetadataImage:
         """Whether the broker is registered and may lead."""
         broker = self.brokers.get(NodeId(node_id))
         return broker is not None and not broker.fenced
+
+    def session_ns(self, node_id: int) -> int:
+        """How long a broker may answer clients after it has lost the controller."""
+        broker = self.brokers.get(NodeId(node_id))
+        return DEFAULT_SESSION_MS * MILLISECOND if broker is None else broker.session_ns
 
     def may_lead(self, node_id: int) -> bool:
         """Whether the broker can be elected: live, and not about to stop."""

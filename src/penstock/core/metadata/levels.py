@@ -39,7 +39,15 @@ TRANSACTIONS_LEVEL = 26
 QUEUES_LEVEL = 26
 # The same for records that are published later.
 DELAYS_LEVEL = 26
+# Brokers of this level register the timeout of their sessions.
+SESSIONS_LEVEL = 26
+# Nodes of this level know access rules, credentials, API keys and client quotas.
+ACCESS_LEVEL = 26
 _SINCE = "since"
+
+
+class StoredStruct(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A value that facts carry: a row of fields, closed to fields it does not know."""
 
 
 class LevelTooHigh(PenstockError):

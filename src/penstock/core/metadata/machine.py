@@ -5,6 +5,14 @@ from typing import assert_never
 
 from penstock.core.metadata import commands
 from penstock.core.metadata.apply import apply, replay
+from penstock.core.metadata.decide_access import (
+    alter_client_quotas,
+    alter_scram_credentials,
+    create_acls,
+    create_api_key,
+    delete_acls,
+    delete_api_key,
+)
 from penstock.core.metadata.decide_brokers import (
     allocate_producer_ids,
     drain_broker,
@@ -90,6 +98,11 @@ class MetadataMachine:
             return self._decide_topic(command)
         if isinstance(command, commands.PartitionCommand):
             return self._decide_partition(command)
+        if isinstance(command, commands.AccessCommand):
+            return self._decide_access(command)
+        return self._decide_cluster(command)
+
+    def _decide_cluster(self, command: commands.ClusterCommand) -> MetadataDecision:
         match command:
             case commands.BootstrapCluster():
                 return form_cluster(self.image, command)
@@ -130,6 +143,23 @@ class MetadataMachine:
                 return drain_broker(self.image, command, self._config)
             case commands.UnregisterBroker():
                 return unregister_broker(self.image, command, self._config)
+            case _:
+                assert_never(command)
+
+    def _decide_access(self, command: commands.AccessCommand) -> MetadataDecision:
+        match command:
+            case commands.CreateAcls():
+                return create_acls(self.image, command, self._config)
+            case commands.DeleteAcls():
+                return delete_acls(self.image, command)
+            case commands.AlterScramCredentials():
+                return alter_scram_credentials(self.image, command, self._config)
+            case commands.CreateApiKey():
+                return create_api_key(self.image, command, self._config)
+            case commands.DeleteApiKey():
+                return delete_api_key(self.image, command)
+            case commands.AlterClientQuotas():
+                return alter_client_quotas(self.image, command, self._config)
             case _:
                 assert_never(command)
 

@@ -10,10 +10,18 @@ As bytes: one byte of format version, then the fact as a MessagePack row.
 """
 
 from collections.abc import Iterator
-from typing import TypeAlias, get_args
+from typing import ClassVar, TypeAlias, get_args
 
 import msgspec
 
+from penstock.core.metadata.access import (
+    AclBinding,
+    ApiKey,
+    QuotaEntity,
+    ScramCredential,
+    ScramMechanism,
+    entity_of,
+)
 from penstock.core.metadata.image import (
     NO_BROKER,
     NO_BROKER_EPOCH,
@@ -21,12 +29,13 @@ from penstock.core.metadata.image import (
     ConfigResourceType,
     MetadataImage,
     Partition,
-    StoredStruct,
 )
 from penstock.core.metadata.levels import (
+    ACCESS_LEVEL,
     HIGHEST_LEVEL,
     METADATA_VERSION,
     LevelTooHigh,
+    StoredStruct,
     has_newer_fields,
     stored_row,
 )
@@ -150,6 +159,74 @@ class ProducerIdsAllocated(StoredStruct, frozen=True, tag="producer_ids_allocate
     count: int
 
 
+class AclCreated(StoredStruct, frozen=True, tag="acl_created"):
+    """An access rule holds."""
+
+    SINCE: ClassVar[int] = ACCESS_LEVEL
+
+    acl: AclBinding
+
+
+class AclDeleted(StoredStruct, frozen=True, tag="acl_deleted"):
+    """An access rule does not hold any more."""
+
+    SINCE: ClassVar[int] = ACCESS_LEVEL
+
+    acl: AclBinding
+
+
+class ScramCredentialSet(StoredStruct, frozen=True, tag="scram_credential_set"):
+    """A user logs in with this password."""
+
+    SINCE: ClassVar[int] = ACCESS_LEVEL
+
+    credential: ScramCredential
+
+
+class ScramCredentialRemoved(StoredStruct, frozen=True, tag="scram_credential_removed"):
+    """A user does not log in with this mechanism any more."""
+
+    SINCE: ClassVar[int] = ACCESS_LEVEL
+
+    user: str
+    mechanism: ScramMechanism
+
+
+class ApiKeySet(StoredStruct, frozen=True, tag="api_key_set"):
+    """A secret stands for a user."""
+
+    SINCE: ClassVar[int] = ACCESS_LEVEL
+
+    api_key: ApiKey
+
+
+class ApiKeyRemoved(StoredStruct, frozen=True, tag="api_key_removed"):
+    """A secret stands for nobody any more."""
+
+    SINCE: ClassVar[int] = ACCESS_LEVEL
+
+    id: str
+
+
+class QuotaSet(StoredStruct, frozen=True, tag="quota_set"):
+    """A client has a limit."""
+
+    SINCE: ClassVar[int] = ACCESS_LEVEL
+
+    entity: QuotaEntity
+    key: str
+    value: float
+
+
+class QuotaRemoved(StoredStruct, frozen=True, tag="quota_removed"):
+    """A client does not have this limit any more."""
+
+    SINCE: ClassVar[int] = ACCESS_LEVEL
+
+    entity: QuotaEntity
+    key: str
+
+
 Fact: TypeAlias = (
     ClusterIdSet
     | FeatureLevelSet
@@ -167,6 +244,14 @@ Fact: TypeAlias = (
     | ConfigSet
     | ConfigRemoved
     | ProducerIdsAllocated
+    | AclCreated
+    | AclDeleted
+    | ScramCredentialSet
+    | ScramCredentialRemoved
+    | ApiKeySet
+    | ApiKeyRemoved
+    | QuotaSet
+    | QuotaRemoved
 )
 _decoder: msgspec.msgpack.Decoder[Fact] = msgspec.msgpack.Decoder(Fact)
 _with_newer_fields = tuple(kind for kind in get_args(Fact) if has_newer_fields(kind))
@@ -214,6 +299,19 @@ def snapshot(image: MetadataImage) -> Iterator[Fact]:
             yield ConfigSet(resource.kind, resource.name, key, value)
     if image.next_producer_id:
         yield ProducerIdsAllocated(NO_BROKER, NO_BROKER_EPOCH, image.next_producer_id, 0)
+    yield from _access(image)
+
+
+def _access(image: MetadataImage) -> Iterator[Fact]:
+    for credential in image.credentials.values():
+        yield ScramCredentialSet(credential)
+    for api_key in image.api_keys.values():
+        yield ApiKeySet(api_key)
+    for acl in image.acls.keys():  # noqa: SIM118 - it is no dictionary
+        yield AclCreated(acl)
+    for key, limits in image.quotas.items():
+        for name, value in limits.items():
+            yield QuotaSet(entity_of(key), name, value)
 
 
 def _brokers(image: MetadataImage) -> Iterator[Fact]:

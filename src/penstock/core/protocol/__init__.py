@@ -22,6 +22,9 @@ bytes that are left before anything is made of it; nothing but `ProtocolError` l
 decoder; nesting is as deep as the table and no deeper; a message that does not end where
 its frame ends is an error. Tagged fields of versions newer than ours are checked and dropped.
 
+Large messages are read and written in steps (`decoder_in_steps`, `response_frame_in_steps`):
+generators that yield every few rows, with a bound on the rows of a request.
+
 A field that is set, but does not exist in the version, is an error when the message is encoded,
 unless the table calls the field ignorable.
 
@@ -29,7 +32,18 @@ Left out: record batches (`core.records`), Kafka's requests between brokers and 
 (Penstock has its own), and checking what a message asks for: that is for handlers.
 """
 
-from penstock.core.protocol.codec import Message, decode_whole, decoder, encoder, gap_encoder, message, part
+from penstock.core.protocol.codec import (
+    Message,
+    Steps,
+    decode_whole,
+    decoder,
+    decoder_in_steps,
+    encoder,
+    exceeds_entries,
+    gap_encoder,
+    message,
+    part,
+)
 from penstock.core.protocol.error_codes import ErrorCode
 from penstock.core.protocol.frames import (
     RequestHeader,
@@ -38,10 +52,12 @@ from penstock.core.protocol.frames import (
     read_response_header,
     request_frame,
     response_frame,
+    response_frame_in_steps,
     response_pieces,
+    response_pieces_in_steps,
 )
 from penstock.core.protocol.messages import APIS, Api, api, name_of
-from penstock.core.protocol.primitives import Buffer
+from penstock.core.protocol.primitives import Buffer, TooManyEntries
 from penstock.core.protocol.schema import ZERO_UUID, ExternalRecords, Part, Piece, since, tagged, until
 
 __all__ = [
@@ -61,6 +77,10 @@ __all__ = [
     "gap_encoder",
     "decoder",
     "decode_whole",
+    "decoder_in_steps",
+    "exceeds_entries",
+    "Steps",
+    "TooManyEntries",
     "Buffer",
     "ExternalRecords",
     "Piece",
@@ -71,5 +91,7 @@ __all__ = [
     "read_response_header",
     "request_frame",
     "response_frame",
+    "response_frame_in_steps",
     "response_pieces",
+    "response_pieces_in_steps",
 ]

@@ -14,8 +14,19 @@ The generator is imported with the first codec, so that `import penstock` stays 
 
 import inspect
 import types
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Self, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
+from collections.abc import Callable, Generator, Iterator
+from typing import (
+    Annotated,
+    Any,
+    Self,
+    TypeAlias,
+    TypeVar,
+    Union,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 
 import msgspec
 
@@ -46,6 +57,13 @@ _decoders: dict[type[Part], "Decoders[Any]"] = {}
 ENCODERS: dict[tuple[type[Part], int], Callable[[Any, bytearray], None]] = {}
 GAP_ENCODERS: dict[tuple[type[Part], int], Callable[[Any, bytearray], list[Piece]]] = {}
 P = TypeVar("P", bound=Part)
+T = TypeVar("T")
+# A codec in steps: yields now and then, and returns what the other form returns.
+Steps: TypeAlias = Generator[None, None, T]
+_step_decoders: dict[tuple[type[Part], int], Callable[[Buffer, int, int], Steps[tuple[Any, int]]]] = {}
+_step_encoders: dict[tuple[type[Part], int], Callable[[Any, bytearray], Steps[None]]] = {}
+_step_gap_encoders: dict[tuple[type[Part], int], Callable[[Any, bytearray], Steps[list[Piece]]]] = {}
+ENTRY_COUNTERS: dict[type[Part], Callable[[Any, int], bool]] = {}
 
 
 class Decoders(dict[int, Callable[[Buffer, int], tuple[M, int]]]):
@@ -99,6 +117,60 @@ def gap_encoder(message: type[M], version: int) -> Callable[[M, bytearray], list
 
         found = GAP_ENCODERS[message, version] = _compiled(gap_encoder_source(message, version), "encode")
     return found
+
+
+def decoder_in_steps(message: type[M], version: int) -> Callable[[Buffer, int, int], Steps[tuple[M, int]]]:
+    """Return the function that reads a large `message` in steps.
+
+    It is given how many entries the arrays of the message may have, and raises `TooManyEntries`.
+    """
+    found = _step_decoders.get((message, version))
+    if found is None:
+        _check_version(message, version)
+        from penstock.core.protocol.generator import decoder_source
+
+        text = decoder_source(message, version, in_steps=True)
+        found = _step_decoders[message, version] = _compiled(text, "decode")
+    return found
+
+
+def encoder_in_steps(message: type[M], version: int) -> Callable[[M, bytearray], Steps[None]]:
+    """Return the function that appends a large `message` to a bytearray in steps."""
+    found = _step_encoders.get((message, version))
+    if found is None:
+        _check_version(message, version)
+        from penstock.core.protocol.generator import encoder_source
+
+        text = encoder_source(message, version, in_steps=True)
+        found = _step_encoders[message, version] = _compiled(text, "encode")
+    return found
+
+
+def gap_encoder_in_steps(message: type[M], version: int) -> Callable[[M, bytearray], Steps[list[Piece]]]:
+    """Return the function that returns a large `message` in pieces, made in steps."""
+    found = _step_gap_encoders.get((message, version))
+    if found is None:
+        _check_version(message, version)
+        from penstock.core.protocol.generator import gap_encoder_source
+
+        text = gap_encoder_source(message, version, in_steps=True)
+        found = _step_gap_encoders[message, version] = _compiled(text, "encode")
+    return found
+
+
+def entry_counter(message: type[M]) -> Callable[[M, int], bool]:
+    """Return the function that says whether the arrays of a message have more elements than that."""
+    found = ENTRY_COUNTERS.get(message)
+    if found is None:
+        from penstock.core.protocol.generator import entry_counter_source
+
+        found = ENTRY_COUNTERS[message] = _compiled(entry_counter_source(message), "exceeds")
+    return found
+
+
+def exceeds_entries(value: Part, limit: int) -> bool:
+    """Whether the arrays of a message have more than `limit` elements together."""
+    return entry_counter(type(value))(value, limit)
 
 
 def decode_whole(message: type[M], buffer: Buffer, version: int, position: int = 0) -> M:

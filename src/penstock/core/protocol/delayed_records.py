@@ -1,9 +1,9 @@
 """Messages inside the records of `__delayed`: ours alone, in the form of Kafka's (see `state_records`).
 
-key      00 00 | kind | id          id -1 where the value names the delays
+key      00 00 | kind
 value    00 00 | the value
 
-kind 0   DelayedRecordValue: a record that is to be published later
+kind 0   DelayedRecordsValue: records that are to be published later
 kind 1   DelaysFinishedValue: delays that are over without their records
 kind 2   DelaysEndingValue: delays that are over if the producer's transaction is committed
 """
@@ -11,25 +11,14 @@ kind 2   DelaysEndingValue: delays that are over if the producer's transaction i
 from typing import Final
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    Nullable,
-    NullableBytes,
-    Part,
-    String,
-)
+from penstock.core.protocol.schema import Array, Bytes, Int8, Int16, Int32, Int64, Nullable, Part, String
 
 
 @message(versions=range(1), flexible_from=0)
 class DelayKey(Message):
-    """Says of which kind the value is, and which delay it is about."""
+    """Says of which kind the value is."""
 
     kind: Int8
-    id: Int64
 
 
 @part
@@ -40,24 +29,19 @@ class DelayProducer(Part):
     producer_epoch: Int16
 
 
-@part
-class DelayedRecordHeader(Part):
-    """A header of a record; its name is text by contract only, and kept as it is."""
-
-    name: NullableBytes
-    value: NullableBytes
-
-
 @message(versions=range(1), flexible_from=0)
-class DelayedRecordValue(Message):
-    """A record, where it is to be published, and when: in milliseconds since 1970."""
+class DelayedRecordsValue(Message):
+    """Records for one topic, column by column: when to publish each (in milliseconds since 1970), and where.
 
-    deliver_at: Int64
+    `ends` says where the body of each ends in `content`: key, value and headers as in a record batch.
+    """
+
     topic: String
-    partition: Int32
-    key: NullableBytes
-    value: NullableBytes
-    headers: Array[DelayedRecordHeader]
+    ids: Array[Int64]
+    times: Array[Int64]
+    partitions: Array[Int32]
+    ends: Array[Int32]
+    content: Bytes
     producer: Nullable[DelayProducer]
 
 

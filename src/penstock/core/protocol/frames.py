@@ -14,9 +14,24 @@ import struct
 from typing import Final, NamedTuple
 
 from penstock.core.model import Fault, ProtocolError
-from penstock.core.protocol.codec import ENCODERS, GAP_ENCODERS, Message, encoder, gap_encoder
+from penstock.core.protocol.codec import (
+    ENCODERS,
+    GAP_ENCODERS,
+    Message,
+    Steps,
+    encoder,
+    encoder_in_steps,
+    gap_encoder,
+    gap_encoder_in_steps,
+)
 from penstock.core.protocol.messages.registry import APIS, Api
-from penstock.core.protocol.primitives import Buffer, past_the_end, skip_tags, unexpected_null
+from penstock.core.protocol.primitives import (
+    Buffer,
+    past_the_end,
+    skip_counted_tags,
+    skip_tags,
+    unexpected_null,
+)
 from penstock.core.protocol.schema import Piece
 
 _SIZE: Final = struct.Struct(">i")
@@ -25,6 +40,8 @@ _REQUEST_V0: Final = struct.Struct(">hhi")
 _RESPONSE: Final = struct.Struct(">ii")
 _SIZE_MAX: Final = 2**31 - 1
 API_VERSIONS_KEY: Final = 18
+# Kafka has defined none for requests so far. Skipping a frame full of them would take long.
+HEADER_TAGS_MAX: Final = 100
 
 
 class RequestHeader(NamedTuple):
@@ -55,7 +72,7 @@ def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         api = APIS.get(key)
         if api is not None and version >= api.flexible_from:
             if frame[position]:
-                position = skip_tags(frame, position, len(frame))
+                position, _ = skip_counted_tags(frame, position, len(frame), HEADER_TAGS_MAX)
             else:
                 position += 1
     except (struct.error, IndexError, UnicodeDecodeError) as cause:
@@ -112,6 +129,33 @@ def response_frame(api: Api, version: int, correlation_id: int, message: Message
     (ENCODERS.get((kind, version)) or encoder(kind, version))(message, frame)
     _SIZE.pack_into(frame, 0, len(frame) - _SIZE.size)
     return frame
+
+
+def response_frame_in_steps(
+    api: Api, version: int, correlation_id: int, message: Message
+) -> Steps[bytearray]:
+    """Likewise for a large response, in steps."""
+    frame = bytearray(_RESPONSE.pack(0, correlation_id))
+    if has_response_tags(api, version):
+        frame.append(0)
+    yield from encoder_in_steps(type(message), version)(message, frame)
+    _SIZE.pack_into(frame, 0, len(frame) - _SIZE.size)
+    return frame
+
+
+def response_pieces_in_steps(
+    api: Api, version: int, correlation_id: int, message: Message
+) -> Steps[list[Piece]]:
+    """Return a large response as `response_pieces` does, in steps."""
+    start = bytearray(_RESPONSE.pack(0, correlation_id))
+    if has_response_tags(api, version):
+        start.append(0)
+    pieces = yield from gap_encoder_in_steps(type(message), version)(message, start)
+    size = sum(map(len, pieces)) - _SIZE.size
+    if size > _SIZE_MAX:
+        raise ProtocolError(f"a response of {size} bytes cannot be sent", Fault.OURS)
+    _SIZE.pack_into(start, 0, size)
+    return pieces
 
 
 def response_pieces(api: Api, version: int, correlation_id: int, message: Message) -> list[Piece]:

@@ -8,6 +8,11 @@ before anything is made of it. Parts cannot contain themselves, so the depth is 
 Encoders have two forms. The plain one appends everything to one bytearray. The one with gaps
 leaves record batches out and returns a list in which small buffers and the records between
 them alternate, so that a server can send the records from a file without touching them.
+
+Each of these has a form in steps for large messages: a generator that yields after every few
+elements of an array, so that a server can do something else meanwhile, and returns what the other
+returns. A decoder in steps counts the elements of all arrays, and refuses more than it was allowed
+before it makes them.
 """
 
 import contextlib
@@ -27,6 +32,8 @@ from penstock.core.protocol.schema import (
 )
 
 _INDENT = "    "
+# A codec in steps yields after so many elements of an array: a power of two.
+ELEMENTS_PER_STEP = 16
 _WRITING = "penstock.core.protocol.primitives"
 _READING = "penstock.core.protocol.primitives"
 
@@ -137,21 +144,24 @@ def contains_records(schema: Schema) -> bool:
     return False
 
 
-def encoder_source(message: type[Part], version: int) -> str:
+def encoder_source(message: type[Part], version: int, *, in_steps: bool = False) -> str:
     """Return the text of a module whose function `encode(m, w)` appends `message` in `version` to `w`."""
-    return _EncoderWriter(message, version).write()
+    return _EncoderWriter(message, version, in_steps=in_steps).write()
 
 
-def gap_encoder_source(message: type[Part], version: int) -> str:
+def gap_encoder_source(message: type[Part], version: int, *, in_steps: bool = False) -> str:
     """Likewise for `encode(m, w)` that returns the pieces: `w`, records, bytes, records, bytes ..."""
-    return _EncoderWriter(message, version, with_gaps=True).write()
+    return _EncoderWriter(message, version, with_gaps=True, in_steps=in_steps).write()
 
 
 class _EncoderWriter:
     """Writes `m` for the message; `w`, or another name inside a tagged field, for what is appended to."""
 
-    def __init__(self, message: type[Part], version: int, with_gaps: bool = False) -> None:
+    def __init__(
+        self, message: type[Part], version: int, with_gaps: bool = False, in_steps: bool = False
+    ) -> None:
         self._with_gaps = with_gaps
+        self._in_steps = in_steps
         self._message = message
         self._version = version
         self._flexible = message.__schema__.is_flexible(version)
@@ -168,10 +178,13 @@ class _EncoderWriter:
         answer = (
             f"list[{source.needs('penstock.core.protocol.schema', 'Piece')}]" if self._with_gaps else "None"
         )
-        with source.block(f"def encode(m: {name}, w: bytearray) -> {answer}:"):
+        returned = _steps_of(source, answer) if self._in_steps else answer
+        with source.block(f"def encode(m: {name}, w: bytearray) -> {returned}:"):
             with source.block("try:"):
                 if self._with_gaps:
                     source.line(f"pieces: {answer} = []")
+                if self._in_steps:
+                    source.line("yield")
                 self._part(PartOf(self._message), "m")
                 self._flush()
                 source.line("return [*pieces, w]" if self._with_gaps else "return")
@@ -303,7 +316,14 @@ class _EncoderWriter:
             self._fixed_elements(element, items, count)
             return
         item = source.fresh("m")
-        with source.block(f"for {item} in {items}:"):
+        if not self._in_steps:
+            with source.block(f"for {item} in {items}:"):
+                self._value(element, False, item)
+                self._flush()
+            return
+        number = source.fresh("i")
+        with source.block(f"for {number}, {item} in enumerate({items}):"):
+            _end_step(source, number)
             self._value(element, False, item)
             self._flush()
 
@@ -362,15 +382,77 @@ class _EncoderWriter:
         self._out = outside
 
 
-def decoder_source(message: type[Part], version: int) -> str:
-    """Return the text of a module whose function `decode(b, p)` reads `message` in `version`."""
-    return _DecoderWriter(message, version).write()
+def _steps_of(source: GeneratedSource, returned: str) -> str:
+    """The annotation of a generator that returns `returned`."""
+    return f"{source.needs('collections.abc', 'Generator')}[None, None, {returned}]"
+
+
+def _end_step(source: GeneratedSource, number: str) -> None:
+    """Yield once for every ELEMENTS_PER_STEP elements of an array."""
+    mask = ELEMENTS_PER_STEP - 1
+    with source.block(f"if {number} & {mask} == {mask}:"):
+        source.line("yield")
+
+
+def entry_counter_source(message: type[Part]) -> str:
+    """Return the text of a module whose function `exceeds(m, limit)` says whether `m` has more entries.
+
+    Entries are the elements of all arrays, in whatever version.
+    """
+    source = GeneratedSource()
+    name = source.needs_part(message)
+    with source.block(f"def exceeds(m: {name}, limit: int) -> bool:"):
+        _count_entries(source, message.__schema__, "m")
+        source.line("return False")
+    return source.text()
+
+
+def _count_entries(source: GeneratedSource, schema: Schema, owner: str) -> None:
+    for field in schema.fields:
+        element = field.type.element if isinstance(field.type, ArrayOf) else None
+        inner = field.type if element is None else element
+        nested = schema_of(inner) if isinstance(inner, PartOf) and contains_arrays(schema_of(inner)) else None
+        if element is None and nested is None:
+            continue
+        value = source.fresh("m")
+        source.line(f"{value} = {owner}.{field.name}")
+        with source.block(f"if {value}:" if element is not None else f"if {value} is not None:"):
+            if element is None:
+                assert nested is not None
+                _count_entries(source, nested, value)
+                continue
+            source.line(f"limit -= len({value})")
+            with source.block("if limit < 0:"):
+                source.line("return True")
+            if nested is not None:
+                item = source.fresh("m")
+                with source.block(f"for {item} in {value}:"):
+                    _count_entries(source, nested, item)
+
+
+def contains_arrays(schema: Schema) -> bool:
+    """Whether a message or part has an array anywhere."""
+    for field in schema.fields:
+        if isinstance(field.type, ArrayOf) or (
+            isinstance(field.type, PartOf) and contains_arrays(schema_of(field.type))
+        ):
+            return True
+    return False
+
+
+def decoder_source(message: type[Part], version: int, *, in_steps: bool = False) -> str:
+    """Return the text of a module whose function `decode(b, p)` reads `message` in `version`.
+
+    In steps it is `decode(b, p, left)`, and refuses a message whose arrays have more than `left` elements.
+    """
+    return _DecoderWriter(message, version, in_steps=in_steps).write()
 
 
 class _DecoderWriter:
     """Writes `b` for the buffer, `p` for the position in it, `end` for its length."""
 
-    def __init__(self, message: type[Part], version: int) -> None:
+    def __init__(self, message: type[Part], version: int, *, in_steps: bool) -> None:
+        self._in_steps = in_steps
         self._message = message
         self._version = version
         self._flexible = message.__schema__.is_flexible(version)
@@ -385,8 +467,13 @@ class _DecoderWriter:
         buffer = source.needs(_READING, "Buffer")
         broken = source.needs(_READING, "broken")
         source.needs("struct", "error")
-        with source.block(f"def decode(b: {buffer}, p: int) -> tuple[{name}, int]:"):
+        returned, more = f"tuple[{name}, int]", ""
+        if self._in_steps:
+            returned, more = _steps_of(source, returned), ", left: int"
+        with source.block(f"def decode(b: {buffer}, p: int{more}) -> {returned}:"):
             with source.block("try:"):
+                if self._in_steps:
+                    source.line("yield")
                 source.line("end = len(b)")
                 if contains_records(self._message.__schema__):
                     source.line("view = memoryview(b)")
@@ -521,13 +608,20 @@ class _DecoderWriter:
         element_bytes = max(1, size_min(element, self._version, self._flexible))
         with source.block(f"if {count} * {element_bytes} > end - p:"):
             source.line(f'raise {source.needs(_READING, "impossible_count")}("{path}", {count}, end - p)')
+        if self._in_steps:
+            source.line(f"left -= {count}")
+            with source.block("if left < 0:"):
+                source.line(f'raise {source.needs(_READING, "too_many_entries")}("{path}")')
         if isinstance(element, FixedType) and element is not FixedType.UUID:
             self._fixed_elements(element, count, value)
             source.line(f"p += {count} * {element_bytes}")
             return
         items = source.fresh("items")
         source.line(f"{items} = []")
-        with source.block(f"for _ in range({count}):"):
+        number = source.fresh("i") if self._in_steps else "_"
+        with source.block(f"for {number} in range({count}):"):
+            if self._in_steps:
+                _end_step(source, number)
             made = self._value(element, False, path)
             self._flush()
             source.line(f"{items}.append({made})")
@@ -571,6 +665,8 @@ class _DecoderWriter:
         with source.block(f"if {count}:"):
             if known:
                 self._known_tags(known, values, count, path)
+            elif self._in_steps:
+                source.line(f"p, left = {source.needs(_READING, 'skip_counted_tags')}(b, p - 1, end, left)")
             else:
                 source.line(f"p = {source.needs(_READING, 'skip_tags')}(b, p - 1, end)")
 
@@ -581,6 +677,12 @@ class _DecoderWriter:
         source.line(f"{count}, p = {varint}(b, p - 1)")
         with source.block(f"if {count} * 2 > end - p:"):
             source.line(f'raise {source.needs(_READING, "impossible_count")}("{path}tags", {count}, end - p)')
+        if self._in_steps:
+            # Unknown ones, or known ones again and again.
+            with source.block(f"if {count} > {len(known)}:"):
+                source.line(f"left -= {count} - {len(known)}")
+                with source.block("if left < 0:"):
+                    source.line(f'raise {source.needs(_READING, "too_many_entries")}("{path}tags")')
         with source.block(f"for _ in range({count}):"):
             source.line(f"{tag}, p = {varint}(b, p)")
             source.line(f"{size}, p = {varint}(b, p)")

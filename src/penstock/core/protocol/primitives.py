@@ -15,6 +15,10 @@ _FIFTH_BYTE_MAX: Final = 0x0F
 SHORT_ARRAY: Final = 16
 
 
+class TooManyEntries(ProtocolError):
+    """A message has more entries in its arrays than its reader allows: it was not read."""
+
+
 @functools.cache
 def unpack_short_arrays(letter: str) -> tuple[Callable[[Buffer, int], tuple[Any, ...]], ...]:
     """Return functions that unpack 0, 1, 2, ... elements."""
@@ -59,6 +63,14 @@ def skip_tags(buffer: Buffer, position: int, end: int) -> int:
     return position
 
 
+def skip_counted_tags(buffer: Buffer, position: int, end: int, left: int) -> tuple[int, int]:
+    """Likewise, as entries of a message that may have `left` more; returns how many are left then, too."""
+    count, _ = read_varint(buffer, position)
+    if count > left:
+        raise too_many_entries("tags")
+    return skip_tags(buffer, position, end), left - count
+
+
 @functools.lru_cache(maxsize=1024)
 def uuid_of(raw: bytes) -> UUID:
     """Return the UUID of 16 bytes; the same few topic ids come with every request."""
@@ -71,6 +83,10 @@ def past_the_end(what: str, length: int) -> ProtocolError:
 
 def impossible_count(what: str, count: int, left: int) -> ProtocolError:
     return ProtocolError(f"{what}: {count} elements cannot fit in the {left} bytes left")
+
+
+def too_many_entries(what: str) -> TooManyEntries:
+    return TooManyEntries(f"{what}: the message has more entries than are allowed")
 
 
 def unexpected_null(what: str, length: int) -> ProtocolError:

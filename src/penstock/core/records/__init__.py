@@ -1,13 +1,15 @@
 """Kafka record batches (magic 2): the bytes on the wire are the bytes on disk.
 
 A batch is a header of 61 bytes and records that may be compressed together. The
-broker treats the records as opaque: `check_batch` reads the header and the CRC-32C,
-`stamp` writes the two fields in front of the CRC, and the batch goes to the log as
-it came. Only where needed are records walked: `read_records` decodes them,
+broker treats the records as opaque: `check_client_batch` checks what a producer sent by
+its header, its CRC-32C and its first bytes, `stamp` writes the two fields in front of the
+CRC, and the batch goes to the log as it came. `check_batch` is for batches of a log. Only
+where needed are records walked: `read_records` decodes them,
 `validate_records` checks them without building any, and both unpack compressed
 records into a bounded buffer. `docs/formats/record-batch.md` draws the bytes.
 
 * `batch` is the header: read, check, stamp; `record` the records: read, write, rewrite;
+* `client_batch` is what a producer may write, and what not;
 * `slices` finds and cuts out records without decoding them, and decodes many at a time;
 * `builder` makes batches of many records, for a client that sends them;
 * `compression` packs and unpacks them, `varints` are their integers;
@@ -39,6 +41,7 @@ from penstock.core.records.batch import (
     stamp,
     stamp_log_append_time,
 )
+from penstock.core.records.client_batch import ONE_BATCH, check_client_batch
 from penstock.core.records.control import ControlRecord, ControlType, read_control, write_control_batch
 from penstock.core.records.partitioner import murmur2_partition
 from penstock.core.records.record import Record, read_records, rewrite_batch, write_batch
@@ -62,6 +65,8 @@ __all__ = [
     "BatchHeader",
     "read_header",
     "check_batch",
+    "check_client_batch",
+    "ONE_BATCH",
     "check_batches",
     "stamp",
     "pack_place",

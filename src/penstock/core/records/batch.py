@@ -26,6 +26,7 @@ MAGIC_POSITION = 16
 CRC_POSITION = 17
 CRC_START = 21
 MAX_TIMESTAMP_POSITION = 35
+PRODUCER_ID_POSITION = 43
 LAYOUT = struct.Struct(">qiibIhiqqqhii")
 BATCH_LENGTH_MIN = HEADER_BYTES - PREFIX_BYTES
 # A batch that starts here still ends within the 63 bits that offsets have.
@@ -83,6 +84,10 @@ class RecordsTooLarge(CorruptBatch):
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(f"records unpack to more than the {limit_bytes} bytes allowed")
         self.limit_bytes = limit_bytes
+
+    def __reduce__(self) -> "tuple[type[RecordsTooLarge], tuple[int]]":
+        """Workers raise it, too."""
+        return RecordsTooLarge, (self.limit_bytes,)
 
 
 class InvalidRecord(CorruptBatch):
@@ -174,7 +179,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         # Not by `_make`, which is a Python call that counts what the layout has counted.
         header = tuple.__new__(BatchHeader, LAYOUT.unpack_from(buffer, position))
     except struct.error:
-        raise _too_short(buffer, position) from None
+        raise too_short(buffer, position) from None
     if (
         header[3] != MAGIC
         or header[1] < BATCH_LENGTH_MIN
@@ -187,7 +192,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     return header
 
 
-def _too_short(buffer: Buffer, position: int) -> CorruptBatch:
+def too_short(buffer: Buffer, position: int = 0) -> CorruptBatch:
     """Old message sets can be shorter than our header: name them, do not wait for more bytes."""
     view = memoryview(buffer)
     present = max(0, len(view) - position)
@@ -196,16 +201,24 @@ def _too_short(buffer: Buffer, position: int) -> CorruptBatch:
     return BatchIncomplete(HEADER_BYTES, present)
 
 
+def check_layout(header: BatchHeader) -> None:
+    """Raise CorruptBatch if what stands in front of the CRC rules these bytes out as a batch."""
+    if header.magic in (0, 1):
+        raise UnsupportedMagic(header.magic)
+    if header.magic != MAGIC:
+        raise CorruptBatch(f"magic is {header.magic}, not {MAGIC}")
+    if header.batch_length < BATCH_LENGTH_MIN:
+        raise CorruptBatch(f"batch length {header.batch_length} is shorter than a header")
+    if not 0 <= header.base_offset <= BASE_OFFSET_MAX:
+        raise CorruptBatch(f"base offset {header.base_offset} is impossible")
+
+
 def _impossible(header: BatchHeader) -> CorruptBatch:
     """Say which field rules these bytes out as a batch."""
-    if header.magic in (0, 1):
-        return UnsupportedMagic(header.magic)
-    if header.magic != MAGIC:
-        return CorruptBatch(f"magic is {header.magic}, not {MAGIC}")
-    if header.batch_length < BATCH_LENGTH_MIN:
-        return CorruptBatch(f"batch length {header.batch_length} is shorter than a header")
-    if not 0 <= header.base_offset <= BASE_OFFSET_MAX:
-        return CorruptBatch(f"base offset {header.base_offset} is impossible")
+    try:
+        check_layout(header)
+    except CorruptBatch as broken:
+        return broken
     if header.attributes & CODEC_MASK > CODEC_MAX:
         return CorruptBatch(f"compression codec {header.attributes & CODEC_MASK} does not exist")
     return CorruptBatch(
@@ -241,6 +254,13 @@ def check_batches(buffer: Buffer, *, compacted: bool = False) -> list[BatchHeade
         headers.append(header)
         position += PREFIX_BYTES + header[1]
     return headers
+
+
+def producer_id_of(batch: Buffer) -> int:
+    """The producer id of the batch at the start of the buffer, which has a header's bytes at least."""
+    producer_id: int
+    (producer_id,) = _INT64.unpack_from(batch, PRODUCER_ID_POSITION)
+    return producer_id
 
 
 def stamp(

@@ -1,23 +1,41 @@
-"""A batch built in one go, for a client that sends many records: no Python call per integer.
+"""A batch built in one go, for whoever writes many records: no Python call per integer.
 
-`write_batch` is for whoever writes a few records, or writes them again. Here nearly every length
+`write_batch` is for a few records, or for those that are written again. Here nearly every length
 and offset delta comes from a table of its bytes, and the pieces of all records are joined once.
+
+A record's *body* is what does not depend on the batch that it stands in: key, value and headers.
+
+    length │ attributes │ timestamp delta │ offset delta │ body
+
+Records that wait to be published are kept as bodies (`pack_body`), and become a batch without being
+decoded (`join_bodies`).
 """
 
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
-from penstock.core.records.batch import HEADER_BYTES, LAYOUT, MAGIC, PREFIX_BYTES, CompressionType, seal
+from penstock.core.records.batch import (
+    HEADER_BYTES,
+    LAYOUT,
+    MAGIC,
+    PREFIX_BYTES,
+    TRANSACTIONAL,
+    CompressionType,
+    seal,
+)
 from penstock.core.records.compression import compress
 from penstock.core.records.record import Headers
-from penstock.core.records.varints import write_varint
+from penstock.core.records.varints import read_varint, write_varint
 
 # Key, value, headers, timestamp in milliseconds.
 UnplacedRecord: TypeAlias = tuple[bytes | None, bytes | None, Headers, int]
 _TABLE_SIZE = 16_384
 _NULL = b"\x01"
 _ZERO = b"\x00"
+_ZEROS = b"\x00\x00"
+# The first byte of a body without a key.
+NO_KEY = _NULL[0]
 _CACHED_HEADERS = 4_096
 
 
@@ -74,12 +92,86 @@ def build_batch(
         )
         length = varints[size] if size < _TABLE_SIZE else _varint(size)
         pieces += (length, _ZERO, stamp, number, key_bytes, key, value_bytes, value, packed)
-    packed = b"".join(pieces)
+    return _sealed(
+        b"".join(pieces),
+        len(records),
+        codec=codec,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+
+
+def join_bodies(  # noqa: PLR0913 - as `_sealed`
+    bodies: Sequence[bytes],
+    timestamp: int,
+    *,
+    codec: CompressionType = CompressionType.NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+) -> bytearray:
+    """A sealed batch of the records with these bodies, numbered from 0; there is at least one."""
+    pieces: list[bytes] = []
+    varints = _VARINTS
+    for delta, body in enumerate(bodies):
+        number = varints[delta] if delta < _TABLE_SIZE else _varint(delta)
+        size = 2 + len(number) + len(body)
+        # Between them: no attributes, and the time of all.
+        pieces += (varints[size] if size < _TABLE_SIZE else _varint(size), _ZEROS, number, body)
+    return _sealed(
+        b"".join(pieces),
+        len(bodies),
+        codec=codec,
+        attributes=TRANSACTIONAL if transactional else 0,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+
+
+def pack_body(key: bytes | None, value: bytes | None, headers: Headers = ()) -> bytes:
+    """The body of a record; UnicodeEncodeError if the name of a header is no text."""
+    if key is None:
+        key_bytes, key = _NULL, b""
+    else:
+        size = len(key)
+        key_bytes = _VARINTS[size] if size < _TABLE_SIZE else _varint(size)
+    if value is None:
+        value_bytes, value = _NULL, b""
+    else:
+        size = len(value)
+        value_bytes = _VARINTS[size] if size < _TABLE_SIZE else _varint(size)
+    return b"".join((key_bytes, key, value_bytes, value, _pack_headers(headers) if headers else _ZERO))
+
+
+def key_of(body: bytes) -> bytes | None:
+    """The key in a body that `pack_body` wrote."""
+    length, start = read_varint(body, 0)
+    return None if length < 0 else body[start : start + length]
+
+
+def _sealed(  # noqa: PLR0913 - one keyword per header field that a writer may choose
+    payload: bytes,
+    count: int,
+    *,
+    codec: CompressionType,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    attributes: int = 0,
+) -> bytearray:
     if codec is not CompressionType.NONE:
-        packed = bytes(compress(codec, packed))
+        payload = bytes(compress(codec, payload))
     batch = bytearray(HEADER_BYTES)
-    batch += packed
-    count = len(records)
+    batch += payload
     LAYOUT.pack_into(
         batch,
         0,
@@ -88,7 +180,7 @@ def build_batch(
         -1,
         MAGIC,
         0,
-        int(codec),
+        int(codec) | attributes,
         count - 1,
         base_timestamp,
         max_timestamp,
@@ -107,6 +199,10 @@ def pack_headers(headers: Headers) -> bytes:
 
     UnicodeEncodeError if a name is no text.
     """
+    return _pack_headers(headers)
+
+
+def _pack_headers(headers: Headers) -> bytes:
     out = bytearray()
     write_varint(out, len(headers))
     for name, value in headers:

@@ -12,6 +12,8 @@ and write what Java writes.
 """
 
 import struct
+from collections.abc import Iterator
+from itertools import islice
 
 import cramjam
 
@@ -35,10 +37,20 @@ _STREAMS = {
     CompressionType.LZ4: cramjam.lz4,
     CompressionType.ZSTD: cramjam.zstd,
 }
+# How a frame begins; snappy has no mark of its own.
+_FRAME_MAGICS = {
+    CompressionType.GZIP: b"\x1f\x8b\x08",
+    CompressionType.LZ4: b"\x04\x22\x4d\x18",
+    CompressionType.ZSTD: b"\x28\xb5\x2f\xfd",
+}
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
+# Java's client never writes smaller blocks, but for the last one.
+_XERIAL_BLOCK_BYTES_MIN = 1024
+_XERIAL_BLOCKS_MIN = 16
 _BLOCK_LENGTH = struct.Struct(">i")
+_NOTHING = memoryview(b"")
 # The densest snappy element copies 64 bytes and takes 3.
 _SNAPPY_RATIO_MAX = 22
 
@@ -71,6 +83,23 @@ def unpack_payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> byte
     if len(packed) > limit_bytes:
         raise RecordsTooLarge(limit_bytes)
     return bytes(packed)
+
+
+def check_frame(codec: CompressionType, packed: memoryview) -> None:
+    """Raise CorruptBatch unless these bytes begin as the codec's do; nothing is unpacked."""
+    magic = _FRAME_MAGICS.get(codec)
+    if magic is not None:
+        if len(packed) <= len(magic) or packed[: len(magic)] != magic:
+            raise CorruptBatch(f"the records are not {codec.name.lower()} data")
+        return
+    try:
+        if packed[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+            packed = next(_xerial_blocks(packed), _NOTHING)
+        size = _snappy_size(packed)
+    except cramjam.DecompressionError as broken:
+        raise CorruptBatch(f"the records are not snappy data: {broken}") from None
+    if not size:
+        raise CorruptBatch("the records are an empty snappy block")
 
 
 def decompress(codec: CompressionType, packed: memoryview, limit_bytes: int) -> bytes:
@@ -120,7 +149,11 @@ def _compress_xerial(payload: bytes | bytearray) -> bytearray:
 
 def _decompress_snappy(packed: memoryview, limit_bytes: int) -> bytes:
     is_xerial = packed[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
-    blocks = _xerial_blocks(packed) if is_xerial else [packed]
+    blocks_max = _XERIAL_BLOCKS_MIN + limit_bytes // _XERIAL_BLOCK_BYTES_MIN
+    blocks = list(islice(_xerial_blocks(packed), blocks_max + 1)) if is_xerial else [packed]
+    if len(blocks) > blocks_max:
+        # Each costs a call, whatever is in it.
+        raise RecordsTooLarge(limit_bytes)
     sizes = [_snappy_size(block) for block in blocks]
     if sum(sizes) > limit_bytes:
         raise RecordsTooLarge(limit_bytes)
@@ -140,8 +173,7 @@ def _snappy_size(block: memoryview) -> int:
     return size
 
 
-def _xerial_blocks(packed: memoryview) -> list[memoryview]:
-    blocks = []
+def _xerial_blocks(packed: memoryview) -> Iterator[memoryview]:
     position = len(_XERIAL_HEADER)
     while position < len(packed):
         start = position + _BLOCK_LENGTH.size
@@ -150,5 +182,4 @@ def _xerial_blocks(packed: memoryview) -> list[memoryview]:
         position = start + _BLOCK_LENGTH.unpack_from(packed, start - _BLOCK_LENGTH.size)[0]
         if not start < position <= len(packed):
             raise CorruptBatch(f"xerial snappy block of {position - start} bytes does not fit")
-        blocks.append(packed[start:position])
-    return blocks
+        yield packed[start:position]

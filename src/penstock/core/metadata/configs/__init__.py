@@ -21,6 +21,7 @@ from penstock.core.metadata.configs.definition import (
     ConfigValue,
     DynamicUpdateMode,
     InvalidConfigValue,
+    NumberRange,
     split_list,
 )
 from penstock.core.metadata.configs.group import GROUP_CONFIGS
@@ -31,18 +32,26 @@ from penstock.core.metadata.configs.layers import (
     ConfigSource,
     DescribedConfig,
     LayerValue,
+    broken_orders,
     definitions,
     describe_all,
     described,
     problem_with,
 )
-from penstock.core.metadata.configs.options import CleanupPolicy, TimestampType, TopicOptions, topic_options
+from penstock.core.metadata.configs.options import (
+    CleanupPolicy,
+    TimestampType,
+    TopicOptions,
+    cautious_options,
+    topic_options,
+)
 from penstock.core.metadata.configs.refused import REFUSED_CONFIGS, unknown_key
 from penstock.core.metadata.configs.topic import TOPIC_CONFIGS
 
 __all__ = [
     "ConfigDefinition",
     "ConfigType",
+    "NumberRange",
     "ConfigValue",
     "InvalidConfigValue",
     "DynamicUpdateMode",
@@ -63,8 +72,10 @@ __all__ = [
     "described",
     "describe_all",
     "problem_with",
+    "broken_orders",
     "TopicOptions",
     "topic_options",
+    "cautious_options",
     "CleanupPolicy",
     "TimestampType",
 ]

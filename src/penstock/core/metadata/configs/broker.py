@@ -1,11 +1,13 @@
 """The configuration of brokers: defaults of topics, the node's own settings, groups and transactions."""
 
 from penstock.core.metadata.configs.definition import (
+    INT16_MAX,
     INT32_MAX,
     Check,
     ConfigDefinition,
     ConfigSynonym,
     ConfigType,
+    ConfigValue,
     DynamicUpdateMode,
     at_least,
     at_least_or_auto,
@@ -15,12 +17,15 @@ from penstock.core.metadata.configs.definition import (
     one_of,
     some_of,
 )
-from penstock.core.metadata.configs.group import WINDOW_LIMITS
+from penstock.core.metadata.configs.group import DELIVERIES_MAX, LEASE_MS_MAX, WINDOW_LIMITS
 from penstock.core.metadata.configs.topic import (
     COMPRESSION_TYPES,
     DAY_MS,
     HOUR_MS,
+    INDEX_BYTES_MAX,
     INDEX_BYTES_MIN,
+    INDEX_INTERVAL_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
     MESSAGE_BYTES_MIN,
     MINUTE_MS,
     NEVER,
@@ -33,17 +38,48 @@ BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.I
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 PARTITIONS_MAX = 100_000
+REPLICAS_MAX = INT16_MAX
+# Work that goes through all logs, or all groups: more often, and the node would do nothing else.
+PERIOD_MS_MIN = 100
+# A follower that has everything asks twice a second.
+LAG_MS_MIN = 1_000
+# Clients are told the interval, and send so many requests.
+HEARTBEAT_MS_MIN = 10
+SESSION_MS_MIN = 100
+# It has to fit into a record of the offsets topic.
+OFFSET_METADATA_CHARS_MAX = 1 << 16
 LIST, PASSWORD = ConfigType.LIST, ConfigType.PASSWORD
 _OPEN = "authentication is not available yet"
 _ONE_LOOP = "a node has one event loop"
-_NO_LIMIT = "connections are not limited yet"
+# Clients send batches of up to a megabyte without being asked.
+REQUEST_BYTES_MIN = 2 << 20
+CONNECTIONS_MIN = 100
+ADDRESS_CONNECTIONS_MIN = 10
+IDLE_MS_MIN = 1_000
 INTERNAL_PARTITIONS_MAX = 10_000
-# Of a lease, and of a delay: half a day.
-QUEUE_MS_MAX = 43_200_000
-QUEUE_RETRIES_MAX = 99
 QUEUE_WINDOW_MAX = 10_000
 _ALWAYS_VERIFIED = "a transaction that is not verified can stop its readers for ever"
 _MIN_ISR = "the transaction topic follows min.insync.replicas as every other does"
+
+
+def connection_overrides(value: str) -> dict[str, int]:
+    """The value of `max.connections.per.ip.overrides`: how many connections each of these addresses may open.
+
+    Raises ValueError if it is something else. An IPv6 address has colons of its own: the last one counts.
+    """
+    pairs = (item.strip().rpartition(":") for item in value.split(",") if item.strip())
+    overrides = {address.strip("[]"): int(number) for address, _, number in pairs}
+    if "" in overrides or any(number < 0 for number in overrides.values()):
+        raise ValueError(value)
+    return overrides
+
+
+def connection_overrides_problem(value: ConfigValue) -> str | None:
+    try:
+        connection_overrides(str(value))
+    except ValueError:
+        return "must be a list of address:number"
+    return None
 
 
 def _shared(
@@ -88,10 +124,25 @@ NEW_TOPICS = (
         INT,
         "-1",
         "Replicas of a topic that is created without a number; -1 is the smaller of 3 and all brokers.",
-        at_least_or_auto(1),
+        at_least_or_auto(1, REPLICAS_MAX),
     ),
     _fixed(
         "auto.create.topics.enable", BOOLEAN, "true", "Whether asking for an unknown topic can create it."
+    ),
+    _fixed(
+        "auto.create.topics.per.second",
+        INT,
+        "20",
+        "Topics per second that a node creates because clients ask for them, and half of that for one "
+        "address; who asks for more is told to try again (LEADER_NOT_AVAILABLE).",
+        at_least(1),
+    ),
+    _fixed(
+        "auto.create.topics.burst",
+        INT,
+        "200",
+        "How many topics can be created at once that way, after a pause, and half of that for one address.",
+        at_least(2),
     ),
     _fixed("delete.topic.enable", BOOLEAN, "true", "Whether topics can be deleted at all."),
 )
@@ -101,7 +152,7 @@ RETENTION = (
         LONG,
         None,
         "Age above which segments are deleted, in milliseconds; -1 is no limit.",
-        at_least(-1),
+        at_least_or_auto(1),
         ConfigSynonym("log.retention.minutes", MINUTE_MS),
         ConfigSynonym("log.retention.hours", HOUR_MS),
     ),
@@ -110,14 +161,14 @@ RETENTION = (
         INT,
         None,
         "The same in minutes, where milliseconds are not set.",
-        at_least(-1),
+        at_least_or_auto(1),
     ),
     _fixed(
         "log.retention.hours",
         INT,
         "168",
         "The same in hours, where neither of the others is set.",
-        at_least(-1),
+        at_least_or_auto(1),
     ),
     _shared(
         "log.retention.bytes",
@@ -131,7 +182,7 @@ RETENTION = (
         LONG,
         "300000",
         "How often segments are checked for retention.",
-        at_least(1),
+        at_least(PERIOD_MS_MIN),
     ),
     _shared(
         "log.cleanup.policy",
@@ -161,7 +212,7 @@ COMPACTION = (
         LONG,
         "15000",
         "How often logs are checked for compaction.",
-        at_least(1),
+        at_least(PERIOD_MS_MIN),
     ),
     _shared(
         "log.cleaner.delete.retention.ms",
@@ -205,7 +256,7 @@ SCRUBBING = (
         LONG,
         str(7 * DAY_MS),
         "How often every segment is verified.",
-        at_least(1),
+        at_least(PERIOD_MS_MIN),
     ),
     ConfigDefinition(
         "log.scrub.requested.ms",
@@ -257,14 +308,14 @@ SEGMENTS = (
         INT,
         str(10 << 20),
         "Size to which an index may grow.",
-        at_least(INDEX_BYTES_MIN),
+        between(INDEX_BYTES_MIN, INDEX_BYTES_MAX),
     ),
     _shared(
         "log.index.interval.bytes",
         INT,
         "4096",
         "Log bytes between two entries of the offset index.",
-        at_least(1),
+        between(1, INDEX_INTERVAL_BYTES_MAX),
     ),
     _unchangeable("log.preallocate", "preallocate", "Whether new segment files get their full size at once."),
     _shared(
@@ -296,7 +347,7 @@ RECORDS = (
         INT,
         str((1 << 20) + 12),
         "Largest batch that is accepted.",
-        at_least(MESSAGE_BYTES_MIN),
+        between(MESSAGE_BYTES_MIN, MESSAGE_BYTES_MAX),
     ),
     _shared(
         "compression.type",
@@ -382,17 +433,57 @@ NETWORK = (
     _fixed_node_setting(
         "num.io.threads", INT, "1", "Threads that serve requests; a node has one.", _ONE_LOOP
     ),
-    _number("socket.request.max.bytes", 100 << 20, "Largest request that is read."),
-    _fixed_node_setting(
-        "max.connections", INT, str(INT32_MAX), "Connections that a node accepts.", _NO_LIMIT
+    _number("socket.request.max.bytes", 100 << 20, "Largest request that is read.", REQUEST_BYTES_MIN),
+    # An administrator has to get in to change them again.
+    _shared(
+        "max.connections",
+        INT,
+        "10000",
+        "Connections that a node accepts on all Kafka listeners together.",
+        at_least(CONNECTIONS_MIN),
     ),
-    _fixed_node_setting(
-        "max.connections.per.ip", INT, str(INT32_MAX), "Connections that one address may open.", _NO_LIMIT
+    _shared(
+        "max.connections.per.ip",
+        INT,
+        str(INT32_MAX),
+        "Connections that one address may open.",
+        at_least(ADDRESS_CONNECTIONS_MIN),
+    ),
+    _fixed(
+        "max.connections.per.ip.overrides",
+        STRING,
+        "",
+        "The same for single addresses, as address:number,address:number.",
+        connection_overrides_problem,
+    ),
+    _shared(
+        "max.connection.creation.rate",
+        INT,
+        str(INT32_MAX),
+        "Connections that a node accepts per second; more wait in the kernel's queue.",
+        at_least(ADDRESS_CONNECTIONS_MIN),
     ),
     ConfigDefinition(
-        "connections.max.idle.ms", LONG, "600000", "Silence after which a connection is closed.", at_least(1)
+        "connections.max.idle.ms",
+        LONG,
+        "600000",
+        "Silence after which a connection is closed.",
+        at_least(IDLE_MS_MIN),
     ),
     _number("max.incremental.fetch.session.cache.slots", 1_000, "Fetch sessions that are remembered.", 0),
+    _number(
+        "max.incremental.fetch.session.cache.partitions",
+        100_000,
+        "Partitions that all fetch sessions have together; half of them may belong to one address.",
+        2,
+    ),
+    _number(
+        "max.waiting.fetch.partitions",
+        100_000,
+        "Partitions that all waiting fetches wait for together; half of them may belong to one address. "
+        "A fetch that finds no room, or gives way to others, is answered with what there is.",
+        2,
+    ),
     _fixed_node_setting(
         "telemetry.max.bytes",
         INT,
@@ -404,7 +495,11 @@ NETWORK = (
 )
 REPLICATION = (
     ConfigDefinition(
-        "replica.lag.time.max.ms", LONG, "30000", "Lag after which a replica leaves the ISR.", at_least(1)
+        "replica.lag.time.max.ms",
+        LONG,
+        "30000",
+        "Lag after which a replica leaves the ISR.",
+        at_least(LAG_MS_MIN),
     ),
     _shared(
         "replica.selector.class",
@@ -511,6 +606,10 @@ def _count(name: str, default: int, about: str, check: Check) -> ConfigDefinitio
     return ConfigDefinition(name, INT, str(default), about, check)
 
 
+def _lease(name: str, default: int, about: str) -> ConfigDefinition:
+    return _count(name, default, about, between(1, LEASE_MS_MAX))
+
+
 CLASSIC = (
     _ms(
         "group.initial.rebalance.delay.ms",
@@ -518,21 +617,52 @@ CLASSIC = (
         "Wait for further members before a new group's first rebalance.",
         0,
     ),
-    _ms("group.min.session.timeout.ms", 6_000, "Shortest session timeout that a classic member may ask for."),
+    _ms(
+        "group.min.session.timeout.ms",
+        6_000,
+        "Shortest session timeout that a classic member may ask for.",
+        SESSION_MS_MIN,
+    ),
     _ms(
         "group.max.session.timeout.ms",
         1_800_000,
         "Longest session timeout that a classic member may ask for.",
+        SESSION_MS_MIN,
     ),
     _count("group.max.size", INT32_MAX, "Members that a classic group may have.", at_least(1)),
 )
 CONSUMER = (
-    _ms("group.consumer.session.timeout.ms", 45_000, "Silence after which a member counts as gone."),
-    _ms("group.consumer.min.session.timeout.ms", 1_000, "Lower bound of a group's session timeout."),
-    _ms("group.consumer.max.session.timeout.ms", 60_000, "Upper bound of a group's session timeout."),
-    _ms("group.consumer.heartbeat.interval.ms", 500, "How often members send a heartbeat."),
-    _ms("group.consumer.min.heartbeat.interval.ms", 100, "Lower bound of a group's heartbeat interval."),
-    _ms("group.consumer.max.heartbeat.interval.ms", 15_000, "Upper bound of a group's heartbeat interval."),
+    _ms(
+        "group.consumer.session.timeout.ms",
+        45_000,
+        "Silence after which a member counts as gone.",
+        SESSION_MS_MIN,
+    ),
+    _ms(
+        "group.consumer.min.session.timeout.ms",
+        1_000,
+        "Lower bound of a group's session timeout.",
+        SESSION_MS_MIN,
+    ),
+    _ms(
+        "group.consumer.max.session.timeout.ms",
+        60_000,
+        "Upper bound of a group's session timeout.",
+        SESSION_MS_MIN,
+    ),
+    _ms("group.consumer.heartbeat.interval.ms", 500, "How often members send a heartbeat.", HEARTBEAT_MS_MIN),
+    _ms(
+        "group.consumer.min.heartbeat.interval.ms",
+        100,
+        "Lower bound of a group's heartbeat interval.",
+        HEARTBEAT_MS_MIN,
+    ),
+    _ms(
+        "group.consumer.max.heartbeat.interval.ms",
+        15_000,
+        "Upper bound of a group's heartbeat interval.",
+        HEARTBEAT_MS_MIN,
+    ),
     _count("group.consumer.max.size", INT32_MAX, "Members that a consumer group may have.", at_least(1)),
     ConfigDefinition(
         "group.consumer.assignors",
@@ -557,20 +687,52 @@ CONSUMER = (
     ),
 )
 SHARE = (
-    _ms("group.share.session.timeout.ms", 45_000, "Silence after which a share member counts as gone."),
-    _ms("group.share.min.session.timeout.ms", 1_000, "Lower bound of a share group's session timeout."),
-    _ms("group.share.max.session.timeout.ms", 60_000, "Upper bound of a share group's session timeout."),
-    _ms("group.share.heartbeat.interval.ms", 500, "How often share members send a heartbeat."),
-    _ms("group.share.min.heartbeat.interval.ms", 100, "Lower bound of a share group's heartbeat interval."),
     _ms(
-        "group.share.max.heartbeat.interval.ms", 15_000, "Upper bound of a share group's heartbeat interval."
+        "group.share.session.timeout.ms",
+        45_000,
+        "Silence after which a share member counts as gone.",
+        SESSION_MS_MIN,
+    ),
+    _ms(
+        "group.share.min.session.timeout.ms",
+        1_000,
+        "Lower bound of a share group's session timeout.",
+        SESSION_MS_MIN,
+    ),
+    _ms(
+        "group.share.max.session.timeout.ms",
+        60_000,
+        "Upper bound of a share group's session timeout.",
+        SESSION_MS_MIN,
+    ),
+    _ms(
+        "group.share.heartbeat.interval.ms",
+        500,
+        "How often share members send a heartbeat.",
+        HEARTBEAT_MS_MIN,
+    ),
+    _ms(
+        "group.share.min.heartbeat.interval.ms",
+        100,
+        "Lower bound of a share group's heartbeat interval.",
+        HEARTBEAT_MS_MIN,
+    ),
+    _ms(
+        "group.share.max.heartbeat.interval.ms",
+        15_000,
+        "Upper bound of a share group's heartbeat interval.",
+        HEARTBEAT_MS_MIN,
     ),
     _count("group.share.max.size", 200, "Members that a share group may have.", at_least(1)),
-    _ms("group.share.record.lock.duration.ms", 30_000, "How long a delivered record stays locked."),
-    _ms("group.share.min.record.lock.duration.ms", 1_000, "Lower bound of a share group's lease."),
-    _ms("group.share.max.record.lock.duration.ms", 3_600_000, "Upper bound of a share group's lease."),
+    _count("group.share.max.share.sessions", 2_000, "Share sessions that a node remembers.", at_least(1)),
+    _lease("group.share.record.lock.duration.ms", 30_000, "How long a delivered record stays locked."),
+    _lease("group.share.min.record.lock.duration.ms", 1_000, "Lower bound of a share group's lease."),
+    _lease("group.share.max.record.lock.duration.ms", 3_600_000, "Upper bound of a share group's lease."),
     _count(
-        "group.share.delivery.count.limit", 4, "Deliveries of a record before it is given up.", at_least(1)
+        "group.share.delivery.count.limit",
+        4,
+        "Deliveries of a record before it is given up.",
+        between(1, DELIVERIES_MAX),
     ),
     _fixed_group_setting(
         "group.share.partition.max.record.locks",
@@ -584,13 +746,13 @@ QUEUES = (
         "group.queue.visibility.timeout.ms",
         30_000,
         "How long a record that was received from a queue stays leased to its consumer.",
-        between(1, QUEUE_MS_MAX),
+        between(1, LEASE_MS_MAX),
     ),
     _count(
         "group.queue.retries.max",
         3,
         "Deliveries of a queue's record after the first before it is given up.",
-        between(0, QUEUE_RETRIES_MAX),
+        between(0, DELIVERIES_MAX - 1),
     ),
     ConfigDefinition(
         "group.queue.dead.letter.enable",
@@ -602,13 +764,13 @@ QUEUES = (
         "group.queue.backoff.ms",
         1_000,
         "How long a released record is not delivered; doubled with every further failure.",
-        between(0, QUEUE_MS_MAX),
+        between(0, LEASE_MS_MAX),
     ),
     _count(
         "group.queue.backoff.max.ms",
         60_000,
         "The longest that a released record is not delivered, unless its consumer says so.",
-        between(0, QUEUE_MS_MAX),
+        between(0, LEASE_MS_MAX),
     ),
     _count(
         "group.queue.window.max",
@@ -622,7 +784,23 @@ OFFSETS = (
         "offset.metadata.max.bytes",
         4_096,
         "Largest metadata of a committed offset.",
-        at_least(0),
+        between(0, OFFSET_METADATA_CHARS_MAX),
+    ),
+    ConfigDefinition(
+        "offsets.memory.max.bytes",
+        LONG,
+        str(256 << 20),
+        "Memory for committed offsets on a node, about 400 bytes each and their metadata; once it is used, "
+        "offsets can be moved, and those of partitions that a group had none of are refused.",
+        at_least(1),
+    ),
+    ConfigDefinition(
+        "group.metadata.memory.max.bytes",
+        LONG,
+        str(32 << 20),
+        "Memory for what members of classic groups send about themselves, on a node; once it is used, "
+        "members with more than 4 KB are refused.",
+        at_least(1),
     ),
     _count(
         "offsets.topic.num.partitions",
@@ -634,7 +812,7 @@ OFFSETS = (
         "offsets.topic.replication.factor",
         -1,
         "Replicas of the offsets topic; -1 is the smaller of 3 and the number of brokers.",
-        at_least_or_auto(1),
+        at_least_or_auto(1, REPLICAS_MAX),
     ),
     _count(
         "offsets.topic.segment.bytes",
@@ -653,9 +831,14 @@ OFFSETS = (
         LONG,
         "600000",
         "How often committed offsets are checked for expiry.",
-        at_least(1),
+        at_least(PERIOD_MS_MIN),
     ),
-    _ms("offsets.commit.timeout.ms", 5_000, "How long a commit waits for the replicas of the offsets topic."),
+    _ms(
+        "offsets.commit.timeout.ms",
+        5_000,
+        "How long a commit waits for the replicas of the offsets topic.",
+        PERIOD_MS_MIN,
+    ),
 )
 TRANSACTIONS = (
     _count(
@@ -668,7 +851,7 @@ TRANSACTIONS = (
         "transaction.state.log.replication.factor",
         -1,
         "Replicas of the transaction topic; -1 is the smaller of 3 and the number of brokers.",
-        at_least_or_auto(1),
+        at_least_or_auto(1, REPLICAS_MAX),
     ),
     _fixed_group_setting(
         "transaction.state.log.min.isr",
@@ -679,6 +862,13 @@ TRANSACTIONS = (
     _ms("transaction.max.timeout.ms", 900_000, "Longest timeout that a transaction may ask for."),
     _ms("transactional.id.expiration.ms", 604_800_000, "How long an unused transactional id is remembered."),
     _ms("producer.id.expiration.ms", 86_400_000, "How long a silent idempotent producer is remembered."),
+    _count(
+        "producer.ids.max",
+        100_000,
+        "Idempotent producers that a node remembers, of all its partitions together; those that have not "
+        "written for longest are forgotten, in the partitions that have the most.",
+        at_least(1),
+    ),
     ConfigDefinition(
         "transaction.partition.verification.enable",
         ConfigType.BOOLEAN,

@@ -1,31 +1,33 @@
 """The configuration of groups; keys of features that do not exist are fixed."""
 
 from penstock.core.metadata.configs.definition import (
+    INT32_MAX,
     ConfigDefinition,
     ConfigSynonym,
     ConfigType,
-    at_least,
     between,
     by_name,
     one_of,
 )
 
 WINDOW_LIMITS = "the window of a queue limits it: 10,000 records that are ready, leased or moving"
+# Of a lease, and of a delay: half a day.
+LEASE_MS_MAX = 43_200_000
+# The first delivery of a record, and 99 more.
+DELIVERIES_MAX = 100
 STABLE_ALONE = "queues deliver what is committed, and nothing of aborted transactions"
 
 
-def _shared(name: str, default: str, about: str, reason: str | None = None) -> ConfigDefinition:
+def _shared(name: str, default: str, about: str, highest: int = INT32_MAX) -> ConfigDefinition:
     """A key that follows the broker's."""
     synonyms = (ConfigSynonym(f"group.{name}"),)
-    if reason is None:
-        return ConfigDefinition(name, ConfigType.INT, default, about, at_least(1), synonyms=synonyms)
-    return ConfigDefinition(name, ConfigType.INT, default, about, synonyms=synonyms, fixed=reason)
+    return ConfigDefinition(name, ConfigType.INT, default, about, between(1, highest), synonyms=synonyms)
 
 
 def _queue(name: str, default: str, about: str, lowest: int) -> ConfigDefinition:
     """A duration of queues that follows the broker's."""
     synonyms = (ConfigSynonym(f"group.queue.{name}"),)
-    check = between(lowest, 43_200_000)
+    check = between(lowest, LEASE_MS_MAX)
     return ConfigDefinition(f"queue.{name}", ConfigType.INT, default, about, check, synonyms=synonyms)
 
 
@@ -54,17 +56,21 @@ _GROUPS = (
         "share.record.lock.duration.ms",
         "30000",
         "How long a record delivered to this share group stays locked.",
+        LEASE_MS_MAX,
     ),
     _shared(
         "share.delivery.count.limit",
         "4",
         "Deliveries of a record to this share group before it is given up.",
+        DELIVERIES_MAX,
     ),
-    _shared(
+    ConfigDefinition(
         "share.partition.max.record.locks",
+        ConfigType.INT,
         "10000",
         "Records of one partition that this share group may have in flight.",
-        WINDOW_LIMITS,
+        synonyms=(ConfigSynonym("group.share.partition.max.record.locks"),),
+        fixed=WINDOW_LIMITS,
     ),
     ConfigDefinition(
         "share.auto.offset.reset",
@@ -90,7 +96,7 @@ _QUEUES = (
         ConfigType.INT,
         "3",
         "Deliveries of a record to this group after the first before it is given up.",
-        between(0, 99),
+        between(0, DELIVERIES_MAX - 1),
         synonyms=(ConfigSynonym("group.queue.retries.max"),),
     ),
     ConfigDefinition(

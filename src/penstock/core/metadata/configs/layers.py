@@ -12,7 +12,7 @@ are tried in their order.
 """
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from penstock.core.metadata.configs.definition import (
     DynamicUpdateMode,
     InvalidConfigValue,
     by_name,
+    shown,
 )
 from penstock.core.metadata.configs.group import GROUP_CONFIGS
 from penstock.core.metadata.configs.refused import unknown_key
@@ -116,11 +117,26 @@ class ConfigLayers:
     def value(self, name: str) -> ConfigValue | None:
         """The typed value of a key that counts; None where a key has no default.
 
-        Raises InvalidConfigValue if what is stored is nothing that the key can have.
+        A stored number that is out of range counts as the nearest that is not. What brokers have and nobody
+        can read is passed over for the next layer; raises InvalidConfigValue if the resource itself has it.
         """
         definition = definitions(self.kind)[name]
+        for candidate in self.candidates(definition):
+            try:
+                return self._parsed(definition, candidate)
+            except InvalidConfigValue:
+                if candidate.source in _OWN.values():
+                    raise
+        return None
+
+    def is_passed_over(self, name: str) -> bool:
+        """Whether somebody has set the key to what cannot be read."""
+        definition = definitions(self.kind)[name]
         first = next(self.candidates(definition), None)
-        return None if first is None else self._parsed(definition, first)
+        try:
+            return first is not None and self._parsed(definition, first) is None
+        except InvalidConfigValue:
+            return True
 
     def usable_value(self, name: str) -> ConfigValue | None:
         """Like `value`, but a stored value that the key cannot have is passed over for the next layer."""
@@ -132,10 +148,27 @@ class ConfigLayers:
                 continue
         return None
 
+    def not_allowed(self) -> Iterator[tuple[ConfigDefinition, LayerValue]]:
+        """What is stored and would be refused today: other values count instead."""
+        shared = (
+            (BROKER_CONFIGS, self.broker, ConfigSource.BROKER),
+            (BROKER_CONFIGS, self.cluster, ConfigSource.ALL_BROKERS),
+        )
+        own = (
+            ()
+            if self.kind is ConfigResourceType.BROKER
+            else ((_TABLES[self.kind], self.own, _OWN[self.kind]),)
+        )
+        for table, values, source in (*own, *shared):
+            for key, text in values.items():
+                definition = table.get(key)
+                if definition is not None and definition.problem(text) is not None:
+                    yield definition, LayerValue(key, text, source)
+
     def _parsed(self, definition: ConfigDefinition, candidate: LayerValue) -> ConfigValue | None:
         try:
             text = self._translated(definition, candidate)
-            return None if text is None else definition.parse(text)
+            return None if text is None else definition.nearest(text)
         except ValueError as error:
             raise InvalidConfigValue(candidate.name, candidate.value or "", str(error)) from None
 
@@ -215,50 +248,103 @@ def describe_all(layers: ConfigLayers, keys: tuple[str, ...] | None = None) -> t
     return tuple(described(table[name], layers) for name in wanted)
 
 
-def problem_with(layers: ConfigLayers, values: Mapping[str, str]) -> str | None:
-    """What is wrong if the resource had `values` of its own; None if nothing is."""
+def problem_with(
+    layers: ConfigLayers, values: Mapping[str, str], changed: Collection[str] | None = None
+) -> str | None:
+    """What is wrong with the new values of a resource, which `layers` has as its own; None if nothing is.
+
+    Values that are not `changed` are not judged: another version may have stored them, and one that is wrong
+    must not keep the others from being corrected. Two settings are compared where one of them is set.
+    """
     table = definitions(layers.kind)
-    for key, text in values.items():
+    judged = {key: text for key, text in values.items() if changed is None or key in changed}
+    for key, text in judged.items():
         definition = table.get(key)
         if definition is None:
             return unknown_key(layers.kind, key)
         complaint = definition.problem(text)
         if complaint is not None:
             return complaint
+    return next(contradictions(layers, judged), None)
+
+
+def contradictions(layers: ConfigLayers, keys: Collection[str]) -> Iterator[str]:
+    """What two settings of a resource ask for that cannot be, where one of them is among `keys`."""
     if layers.kind is ConfigResourceType.TOPIC:
-        return _problem_with_topic(replace(layers, own=values))
+        policies = layers.usable_value("cleanup.policy")
+        if isinstance(policies, tuple) and {"compact", "consumed"} <= set(policies):
+            yield "cleanup.policy cannot be compact and consumed at once"
+    for order, least, most in broken_orders(layers, keys):
+        yield f"{order.lower} ({least}) {order.words} {order.upper} ({most})"
     if layers.kind is ConfigResourceType.GROUP:
-        return _problem_with_group(replace(layers, own=values))
-    return None
+        brokers = replace(layers, kind=ConfigResourceType.BROKER, own=NO_CONFIGS)
+        for key, lowest, highest in _BOUNDED_BY_BROKERS:
+            least, most = _number(brokers, lowest), _number(brokers, highest)
+            if key in keys and not least <= _number(layers, key) <= most:
+                value = shown(layers.own[key])
+                yield f"{key} must lie between the brokers' bounds, {least} and {most}, not {value}"
+
+
+class ConfigOrder(NamedTuple):
+    """Two keys, the first of which must not be above the second; perhaps not even equal."""
+
+    lower: str
+    upper: str
+    may_be_equal: bool = True
+
+    @property
+    def words(self) -> str:
+        return "must not be above" if self.may_be_equal else "must be below"
+
+
+def broken_orders(layers: ConfigLayers, keys: Collection[str]) -> Iterator[tuple[ConfigOrder, int, int]]:
+    """The pairs of keys that are in the wrong order, with their values, where one is among `keys`."""
+    for order in _ORDERED.get(layers.kind, ()):
+        if order.lower in keys or order.upper in keys:
+            least, most = _number(layers, order.lower), _number(layers, order.upper)
+            if least > most or (least == most and not order.may_be_equal):
+                yield order, least, most
+
+
+def _timeouts(kind: str) -> Iterator[ConfigOrder]:
+    """What the timeouts of groups of one kind must be like, for brokers."""
+    yield ConfigOrder(f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms", False)
+    for name in ("session.timeout.ms", "heartbeat.interval.ms"):
+        yield ConfigOrder(f"group.{kind}.min.{name}", f"group.{kind}.max.{name}")
+        yield ConfigOrder(f"group.{kind}.min.{name}", f"group.{kind}.{name}")
+        yield ConfigOrder(f"group.{kind}.{name}", f"group.{kind}.max.{name}")
+
+
+_LOCK = "record.lock.duration.ms"
+_ORDERED: Mapping[ConfigResourceType, tuple[ConfigOrder, ...]] = {
+    ConfigResourceType.TOPIC: (ConfigOrder("min.compaction.lag.ms", "max.compaction.lag.ms"),),
+    ConfigResourceType.BROKER: (
+        ConfigOrder("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+        ConfigOrder("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+        *_timeouts("consumer"),
+        *_timeouts("share"),
+        ConfigOrder(f"group.share.min.{_LOCK}", f"group.share.max.{_LOCK}"),
+        ConfigOrder(f"group.share.min.{_LOCK}", f"group.share.{_LOCK}"),
+        ConfigOrder(f"group.share.{_LOCK}", f"group.share.max.{_LOCK}"),
+        ConfigOrder("group.queue.backoff.ms", "group.queue.backoff.max.ms"),
+    ),
+    ConfigResourceType.GROUP: (
+        ConfigOrder("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms", False),
+        ConfigOrder("share.heartbeat.interval.ms", "share.session.timeout.ms", False),
+        ConfigOrder("queue.backoff.ms", "queue.backoff.max.ms"),
+    ),
+}
+_BOUNDED_BY_BROKERS = tuple(
+    (f"{kind}.{name}", f"group.{kind}.min.{name}", f"group.{kind}.max.{name}")
+    for kind, names in (
+        ("consumer", ("session.timeout.ms", "heartbeat.interval.ms")),
+        ("share", ("session.timeout.ms", "heartbeat.interval.ms", _LOCK)),
+    )
+    for name in names
+)
 
 
 def _number(layers: ConfigLayers, key: str) -> int:
     value = layers.usable_value(key)
     assert isinstance(value, int), key
     return value
-
-
-def _problem_with_topic(layers: ConfigLayers) -> str | None:
-    policies = layers.usable_value("cleanup.policy")
-    if isinstance(policies, tuple) and {"compact", "consumed"} <= set(policies):
-        return "cleanup.policy cannot be compact and consumed at once"
-    least, most = _number(layers, "min.compaction.lag.ms"), _number(layers, "max.compaction.lag.ms")
-    if least > most:
-        return f"min.compaction.lag.ms ({least}) must not be above max.compaction.lag.ms ({most})"
-    return None
-
-
-def _problem_with_group(layers: ConfigLayers) -> str | None:
-    """What the brokers would not do: their bounds count, and a session outlives a heartbeat."""
-    brokers = replace(layers, kind=ConfigResourceType.BROKER, own=NO_CONFIGS)
-    for name in ("session.timeout.ms", "heartbeat.interval.ms"):
-        key = f"consumer.{name}"
-        least, most = (_number(brokers, f"group.consumer.{bound}.{name}") for bound in ("min", "max"))
-        if key in layers.own and not least <= _number(layers, key) <= most:
-            return f"{key} must lie between the brokers' bounds, {least} and {most}, not {layers.own[key]!r}"
-    session = _number(layers, "consumer.session.timeout.ms")
-    heartbeat = _number(layers, "consumer.heartbeat.interval.ms")
-    if layers.own and session <= heartbeat:
-        bound = f"consumer.heartbeat.interval.ms ({heartbeat})"
-        return f"consumer.session.timeout.ms ({session}) must be above {bound}"
-    return None

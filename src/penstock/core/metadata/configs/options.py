@@ -1,8 +1,11 @@
 """A topic's configuration as the broker uses it: typed, complete, frozen."""
 
 import enum
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from penstock.core.metadata.configs.definition import ConfigValue
 from penstock.core.metadata.configs.layers import ConfigLayers, definitions
 from penstock.core.metadata.image import ConfigResourceType
 from penstock.core.records import CompressionType
@@ -97,31 +100,53 @@ _PLAIN = tuple(
 )
 
 
+# What decides which records are deleted.
+_DELETION_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes", "delete.retention.ms")
+
+
 def topic_options(layers: ConfigLayers) -> TopicOptions:
-    """The options of a topic above these layers."""
+    """The options of a topic above these layers; raises InvalidConfigValue if its own cannot be read at all.
+
+    Where it is its brokers' that cannot be read, the next layer counts; but nothing is deleted if it might be
+    about that.
+    """
+    options = _options(layers, layers.value)
+    if (layers.broker or layers.cluster) and any(map(layers.is_passed_over, _DELETION_KEYS)):
+        return replace(options, cleanup=CleanupPolicy.NOTHING)
+    return options
+
+
+def cautious_options(layers: ConfigLayers) -> TopicOptions:
+    """The options that can be read; nothing is deleted, since it may be told by one that cannot."""
+    return replace(_options(layers, layers.usable_value), cleanup=CleanupPolicy.NOTHING)
+
+
+def _options(layers: ConfigLayers, read: Callable[[str], ConfigValue | None]) -> TopicOptions:
     assert layers.kind is ConfigResourceType.TOPIC
-    values: dict[str, Any] = {name: layers.value(key) for name, key in _PLAIN}
-    policies = layers.value("cleanup.policy")
+    values: dict[str, Any] = {name: read(key) for name, key in _PLAIN}
+    policies = read("cleanup.policy")
     cleanup = CleanupPolicy.NOTHING
     for policy in policies if isinstance(policies, tuple) else ():
         cleanup |= _POLICIES[policy]
-    codec = _CODECS.get(str(layers.value("compression.type")))
+    codec = _CODECS.get(str(read("compression.type")))
+    # The topic may have one of the two, and its brokers the other.
+    values["max_compaction_lag_ms"] = max(values["max_compaction_lag_ms"], values["min_compaction_lag_ms"])
     return TopicOptions(
         **values,
         cleanup=cleanup,
         compression=codec,
-        compression_level=None if codec is None else _level(layers, codec),
-        timestamp_type=_TIMESTAMP_TYPES[str(layers.value("message.timestamp.type"))],
-        deep_validation=layers.value("penstock.validation") == "deep",
+        compression_level=None if codec is None else _level(read, codec),
+        timestamp_type=_TIMESTAMP_TYPES[str(read("message.timestamp.type"))],
+        deep_validation=read("penstock.validation") == "deep",
     )
 
 
-def _level(layers: ConfigLayers, codec: CompressionType) -> int | None:
+def _level(read: Callable[[str], ConfigValue | None], codec: CompressionType) -> int | None:
     """The codec's level; None where it has no levels, or at its own default."""
     key = _LEVELS.get(codec)
     if key is None:
         return None
-    level = layers.value(key)
+    level = read(key)
     assert isinstance(level, int)
     # As in Kafka: the default level of lz4 stands for its fast form, any other for its thorough one.
     return None if str(level) == definitions(ConfigResourceType.TOPIC)[key].default else level

@@ -38,8 +38,7 @@ _BROKER = {
     _NO_QUOTAS: "alter.log.dirs.replication.quota.window.num "
     "alter.log.dirs.replication.quota.window.size.seconds controller.quota.window.num "
     "controller.quota.window.size.seconds quota.window.num quota.window.size.seconds "
-    "replication.quota.window.num replication.quota.window.size.seconds max.connection.creation.rate "
-    "max.connections.per.ip.overrides",
+    "replication.quota.window.num replication.quota.window.size.seconds",
     _THROTTLED: "follower.replication.throttled.rate",
     _LOG_DIRS: "cordoned.log.dirs log.dir.failure.timeout.ms metadata.log.dir "
     "replica.alter.log.dirs.io.max.bytes.per.second",
@@ -87,7 +86,6 @@ _BROKER = {
     "group.share.max.assignment.interval.ms group.share.min.assignment.interval.ms",
     _SHARE_LIMITS: "group.share.max.delivery.count.limit group.share.max.partition.max.record.locks "
     "group.share.min.delivery.count.limit group.share.min.partition.max.record.locks",
-    "sessions are limited by connection: 1 each": "group.share.max.share.sessions",
     _NO_SHARE_STATE_TOPIC: "group.share.initialize.retry.interval.ms "
     "group.share.persister.class.name share.coordinator.append.linger.ms "
     "share.coordinator.cached.buffer.max.bytes share.coordinator.cold.partition.snapshot.interval.ms "

@@ -25,10 +25,16 @@ NEVER = str(INT64_MAX)
 BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 # A segment is four files, and a new one waits for the disk: with less, each batch would have its own.
 SEGMENT_BYTES_MIN = 512
-# Eight rows: an index that cannot take a row would end every segment before it began.
+# Eight rows: an index that cannot take a row would end every segment before it began. The index of a segment
+# that grows is in memory, and is written at once when the segment is full.
 INDEX_BYTES_MIN = 64
-# A batch of one empty record has 68 bytes, a transaction marker 78: with less, nothing could be written.
+INDEX_BYTES_MAX = 32 << 20
+# A reader goes from batch to batch between two entries: a megabyte of small ones takes some 10 ms.
+INDEX_INTERVAL_BYTES_MAX = 1 << 20
+# A batch of one empty record has 68 bytes, a transaction marker 78: with less, nothing could be written. One
+# goes to followers in a single peer frame of 64 MB, perhaps with 4 MB of other partitions.
 MESSAGE_BYTES_MIN = 100
+MESSAGE_BYTES_MAX = 56 << 20
 COMPRESSION_TYPES = ("uncompressed", "none", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
@@ -152,7 +158,7 @@ SEGMENTS = (
         INT,
         str(10 << 20),
         "Size to which a segment's offset index may grow.",
-        at_least(INDEX_BYTES_MIN),
+        between(INDEX_BYTES_MIN, INDEX_BYTES_MAX),
         "log.index.size.max.bytes",
     ),
     _key(
@@ -160,7 +166,7 @@ SEGMENTS = (
         INT,
         "4096",
         "Log bytes between two entries of the offset index.",
-        at_least(1),
+        between(1, INDEX_INTERVAL_BYTES_MAX),
         "log.index.interval.bytes",
     ),
     _fixed(
@@ -227,7 +233,7 @@ RECORDS = (
         INT,
         str((1 << 20) + 12),
         "Largest batch that is accepted, as it arrives.",
-        at_least(MESSAGE_BYTES_MIN),
+        between(MESSAGE_BYTES_MIN, MESSAGE_BYTES_MAX),
         "message.max.bytes",
     ),
     _key(
@@ -258,8 +264,9 @@ RECORDS = (
         "penstock.validation",
         STRING,
         "header",
-        "How closely batches are checked: `header` checks length, CRC, counts and sequence, `deep` walks "
-        "every record. Compacted topics are walked anyway.",
+        "How closely batches are checked: `header` checks header, CRC, sequence and first bytes, and every "
+        "record of small batches; `deep` unpacks batches and walks every record. Compacted topics are walked "
+        "anyway.",
         one_of("header", "deep"),
     ),
 )
