@@ -12,6 +12,7 @@ r"""One data directory: whose it is, how it was left, and what lies in it.
     <data-dir>/meta/replicas/       an empty file for every partition that a log was made for
     <data-dir>/meta/lock            held while a node is using the directory
     <data-dir>/logs/<topic>/<n>/    partitions, each naming its topic id
+    <data-dir>/deleted/             topics that were deleted, until their files are removed
     <data-dir>/set-aside/           stray logs, whose topic is unknown: moved here, never deleted
 
 The identity is durable before anything uses it, and is never made anew over logs that
@@ -46,6 +47,7 @@ Left out: what else is in `meta` (the Raft log, its snapshots and the hard state
 the quorum; the logs belong to `storage.log`; deleting what was set aside is up to an operator.
 """
 
+import errno as errnos
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,6 +73,9 @@ from penstock.storage.log.files import decode_identity, read_if_good
 
 LOGS = "logs"
 SET_ASIDE = "set-aside"
+# Empty files by which an operator decides about a partition: see docs/operations/damaged-disks.md.
+ACCEPT_IDENTITY = "accept-identity"
+ACCEPT_LOSS = "accept-loss"
 _crc32c = crc32.iscsi
 # From format 2 on there is a journal: who does not read it would lose what was acknowledged. From 3 on
 # its files say how long they are, which those who read 2 take for damage.
@@ -128,12 +133,20 @@ class DirectoryDamaged(CorruptionError):
 
 @dataclass(frozen=True, slots=True)
 class PartitionDirectory:
-    """One partition's directory. Without a topic id it was never finished, or is damaged."""
+    """One partition's directory. Without a topic id and without damage its creation was not finished.
+
+    `has_log`: there is a checkpoint or a segment in it; `has_records`: the identity is doubtful, and
+    segments are not empty. A directory that cannot be read at the moment, for lack of descriptors or
+    permissions, say, `is_unreadable`: nobody knows whether anything in it is damaged.
+    """
 
     partition: TopicPartition
     path: str
     topic_id: TopicId | None
     damage: str = ""
+    has_log: bool = True
+    has_records: bool = False
+    is_unreadable: bool = False
 
 
 def partition_path(partition: TopicPartition) -> str:
@@ -150,36 +163,51 @@ def list_partitions(disk: Disk) -> Iterator[PartitionDirectory]:
             continue
         for name in disk.listdir(f"{LOGS}/{topic}"):
             if name.isascii() and name.isdigit():
-                yield _read_identity(disk, TopicPartition(TopicName(topic), PartitionIndex(int(name))))
+                yield identify(disk, TopicPartition(TopicName(topic), PartitionIndex(int(name))))
 
 
-def _read_identity(disk: Disk, partition: TopicPartition) -> PartitionDirectory:
+def identify(disk: Disk, partition: TopicPartition) -> PartitionDirectory:
+    """What a partition's directory says of itself."""
     path = partition_path(partition)
     try:
-        content = read_if_good(disk, f"{path}/{IDENTITY}")
-        if content is None:
-            return PartitionDirectory(partition, path, None, _in_its_place(disk, path))
-        topic_id = decode_identity(content)
-    except DiskFailed:
-        if not (obstacle := _in_its_place(disk, path)):
-            raise
-        return PartitionDirectory(partition, path, None, obstacle)
-    except CorruptionError as damage:
-        return PartitionDirectory(partition, path, None, str(damage))
-    if not disk.exists(f"{path}/{CHECKPOINT}") and not _has_segments(disk, path):
+        if not disk.is_directory(path):
+            obstacle = "a file is in the place of its directory"
+            return PartitionDirectory(partition, path, None, obstacle, has_log=False)
+        topic_id, damage = _read_identity(disk, path)
+        has_checkpoint = disk.exists(f"{path}/{CHECKPOINT}")
+        if topic_id is not None and has_checkpoint:
+            # Nearly always.
+            return PartitionDirectory(partition, path, topic_id)
+        segments = _segments(disk, path)
+        has_log = has_checkpoint or bool(segments)
+        has_records = any(disk.size(segment) for segment in segments)
+    except DiskFailed as error:
+        return PartitionDirectory(partition, path, None, str(error), is_unreadable=True)
+    if topic_id is not None and not has_log:
         # Every log has both from its creation on. Opening it now would take it for empty.
-        return PartitionDirectory(partition, path, topic_id, "the checkpoint and all segments are missing")
-    return PartitionDirectory(partition, path, topic_id)
+        damage = "the checkpoint and all segments are missing"
+    elif topic_id is None and not damage and has_records:
+        # The identity is written before the first record.
+        damage = f"{IDENTITY} is missing"
+    return PartitionDirectory(partition, path, topic_id, damage, has_log, has_records)
 
 
-def _in_its_place(disk: Disk, path: str) -> str:
-    """What is wrong with a directory from which nothing can be read, if it is none."""
-    return "" if disk.is_directory(path) else "a file is in the place of its directory"
+def _read_identity(disk: Disk, path: str) -> tuple[TopicId | None, str]:
+    """The topic id in a directory, or what is wrong with it; neither if there is none."""
+    try:
+        content = read_if_good(disk, f"{path}/{IDENTITY}")
+        return (None if content is None else decode_identity(content)), ""
+    except CorruptionError as error:
+        return None, str(error)
+    except DiskFailed as error:
+        if error.errno != errnos.EISDIR:
+            raise
+        return None, f"a directory is in the place of {IDENTITY}"
 
 
-def _has_segments(disk: Disk, path: str) -> bool:
-    numbered = map(parse_numbered, disk.listdir(path))
-    return any(number is not None and number[1] == LOG for number in numbered)
+def _segments(disk: Disk, path: str) -> list[str]:
+    numbered = ((name, parse_numbered(name)) for name in disk.listdir(path))
+    return [f"{path}/{name}" for name, number in numbered if number is not None and number[1] == LOG]
 
 
 def set_aside(disk: Disk, directory: PartitionDirectory) -> str:
@@ -356,7 +384,11 @@ class DataDirectory:
 
     def partitions(self) -> list[PartitionDirectory]:
         """The partition directories found on disk, in order of path."""
-        return list(list_partitions(self._disk))
+        return list(self.each_partition())
+
+    def each_partition(self) -> Iterator[PartitionDirectory]:
+        """The same, one by one: each is read when it is asked for."""
+        return list_partitions(self._disk)
 
     def set_aside(self, directory: PartitionDirectory) -> str:
         """Move a stray log, whose topic is unknown, to `set-aside/`, durably; returns where it is."""
@@ -460,6 +492,9 @@ class CreatedReplicas:
         if not self._disk.is_directory(REPLICAS):
             return []
         return [key for key in map(_parse, self._disk.listdir(REPLICAS)) if key is not None]
+
+    def __contains__(self, key: ReplicaKey) -> bool:
+        return self._disk.exists(_path(key))
 
     def add(self, keys: Iterable[ReplicaKey]) -> None:
         """Note that these have a log; durable when it returns."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from penstock.storage.disk.memory import CrashableFile
-from penstock.storage.disk.port import Buffer, Disk, File, Lock, disk_error
+from penstock.storage.disk.port import Buffer, Disk, DiskSpace, File, Lock, disk_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,12 @@ class FailingDisk:
     def directory_fileno(self, path: str) -> int:
         return self._inner.directory_fileno(path)
 
+    def space(self) -> DiskSpace | None:
+        return self._inner.space()
+
+    def take_shortage(self) -> bool:
+        return self._inner.take_shortage()
+
     def lock(self, path: str) -> Lock:
         self._plan.check("lock", path)
         return self._inner.lock(path)
@@ -204,6 +210,9 @@ class FailingFile:
 
     def fileno(self) -> int:
         return self._inner.fileno()
+
+    def park(self) -> None:
+        self._inner.park()
 
     def close(self) -> None:
         self._inner.close()

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import NamedTuple, Protocol, TypeVar
 
-from penstock.storage.disk.port import Buffer, DirectoryLocked, disk_error
+from penstock.storage.disk.port import Buffer, DirectoryLocked, DiskSpace, disk_error
 
 SECTOR_BYTES = 512
 
@@ -249,6 +249,9 @@ class CrashableFile:
 
     def fileno(self) -> int:
         return -1
+
+    def park(self) -> None:
+        """Nothing: memory has no descriptors."""
 
     def close(self) -> None:
         self._closed = True
@@ -573,6 +576,12 @@ class CrashableDisk:
 
     def directory_fileno(self, path: str) -> int:
         return -1
+
+    def space(self) -> DiskSpace | None:
+        return None
+
+    def take_shortage(self) -> bool:
+        return False
 
     def lock(self, path: str) -> "_HeldLock":
         self._place("lock", path)

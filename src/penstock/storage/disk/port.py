@@ -10,7 +10,7 @@ directory durable. A synced file in an unsynced directory can be gone after a po
 
 import errno as errnos
 import os
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from penstock.core.model import StorageError
 
@@ -64,6 +64,12 @@ class File(Protocol):
         under another number between two calls. Off the loop, use a duplicate of it.
         """
 
+    def park(self) -> None:
+        """Nobody writes for now, and all that was written is durable: the descriptor may be given to others.
+
+        The file stays open for its owner: the next use opens it again.
+        """
+
     def close(self) -> None:
         """Free the descriptor. Makes nothing durable. Closing twice is fine."""
 
@@ -72,6 +78,13 @@ class Lock(Protocol):
     """A lock that is held until it is closed, or its process ends."""
 
     def close(self) -> None: ...
+
+
+class DiskSpace(NamedTuple):
+    """How much a filesystem holds, and how much more it takes from this process."""
+
+    free_bytes: int
+    size_bytes: int
 
 
 class Disk(Protocol):
@@ -114,6 +127,12 @@ class Disk(Protocol):
 
         Ask again before every use, as with `File.fileno`. Syncing it does what `sync_directory` does.
         """
+
+    def space(self) -> DiskSpace | None:
+        """How much room there is; None where nobody can tell. Blocks."""
+
+    def take_shortage(self) -> bool:
+        """Whether descriptors were short since the last call: files should be parked soon."""
 
     def lock(self, path: str) -> Lock:
         """Take the lock with this name, or raise DirectoryLocked at once."""

@@ -2,7 +2,11 @@
 
 A broker keeps tens of thousands of segments, of which a handful are read at a time. Each
 has its reader object; a `DescriptorPool` shares a few descriptors among them, and closes the
-one that was not used for longest.
+one that was not used for longest. Each log has a file that grows, and keeps it open. Once a log is
+idle it parks that file: where descriptors are short, those of parked files are closed, and opened
+again with the next append. So a node can have more logs than descriptors.
+
+The kernel gives out the lowest free number, so that a descriptor's number says how many are in use.
 
 Files are mapped without a descriptor each. Python's own `mmap` keeps a duplicate of the
 descriptor for as long as the mapping exists, so ten thousand mapped indexes would need ten
@@ -19,7 +23,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from penstock.storage.disk.port import Buffer, DirectoryLocked, File, Lock, disk_error, translated
+from penstock.storage.disk.port import Buffer, DirectoryLocked, DiskSpace, File, Lock, disk_error, translated
 
 _PROT_READ = 1
 _MAP_SHARED = 1
@@ -43,6 +47,12 @@ PAGE_BYTES = 4096
 _PROBES = [bytearray(1)]
 # Leaves room for sockets under the common limit of 1,024 descriptors.
 READERS_OPEN_MAX = 256
+# From which number on descriptors are short, if nobody says otherwise.
+PLENTY = 1 << 30
+# How many parked files are closed at a time.
+UNPARKED_AT_ONCE = 16
+NOT_PARKED = -1
+SHORTAGE = (errnos.EMFILE, errnos.ENFILE)
 CHUNK_BYTES = 1 << 20
 
 
@@ -67,12 +77,65 @@ class PooledDescriptor:
             os.close(descriptor)
 
 
+class ParkedFiles:
+    """Files that nobody writes at the moment, the one that was parked first at the front."""
+
+    def __init__(self) -> None:
+        # The number from which on descriptors are short, and that from which on no log gets one: what is
+        # left is for the files that are written so that others can be parked.
+        self.short_from = PLENTY
+        self.kept_from = PLENTY
+        self.were_short = False
+        self._files: dict[PosixFile, None] = {}
+
+    def add(self, file: "PosixFile") -> None:
+        self._files.pop(file, None)
+        self._files[file] = None
+
+    def discard(self, file: "PosixFile") -> None:
+        self._files.pop(file, None)
+
+    def open(self, absolute_path: str, flags: int, mode: int = 0o644) -> int:
+        """Open a file, at the cost of parked ones if descriptors are short; raises OSError."""
+        try:
+            descriptor = os.open(absolute_path, flags, mode)
+        except OSError as error:
+            if error.errno not in SHORTAGE or not self._close_some():
+                raise
+            descriptor = os.open(absolute_path, flags, mode)
+        if descriptor >= self.short_from:
+            self._close_some()
+        return descriptor
+
+    def reopen(self, absolute_path: str) -> int:
+        """Open a file that was parked, to write to it again; raises OSError."""
+        # The second time with the number of one that was parked, and has just been closed for this one.
+        for _ in range(2):
+            descriptor = self.open(absolute_path, os.O_RDWR | os.O_CLOEXEC)
+            if descriptor < self.kept_from:
+                return descriptor
+            os.close(descriptor)
+        self.were_short = True
+        raise OSError(errnos.EMFILE, os.strerror(errnos.EMFILE))
+
+    def _close_some(self) -> bool:
+        """Close the descriptors of some files that are parked still; returns whether there were any."""
+        closed = 0
+        while self._files and closed < UNPARKED_AT_ONCE:
+            file = next(iter(self._files))
+            del self._files[file]
+            closed += file.give_up()
+        self.were_short = self.were_short or not closed
+        return closed > 0
+
+
 class DescriptorPool:
     """At most `open_max` open descriptors, plus those of files that have lost their name."""
 
-    def __init__(self, open_max: int) -> None:
+    def __init__(self, open_max: int, parked: ParkedFiles | None = None) -> None:
         assert open_max >= 1
         self._open_max = open_max
+        self._parked = parked or ParkedFiles()
         self._open: OrderedDict[PooledDescriptor, None] = OrderedDict()
         self._by_path: dict[str, list[PooledDescriptor]] = {}
 
@@ -90,13 +153,21 @@ class DescriptorPool:
         if entry.descriptor >= 0:
             self._open.move_to_end(entry)
             return entry.descriptor
-        while len(self._open) >= self._open_max:
+        self._close_to(self._open_max - 1)
+        entry.descriptor = self._parked.open(entry.absolute_path, os.O_RDONLY | os.O_CLOEXEC)
+        self._open[entry] = None
+        return entry.descriptor
+
+    def limit(self, open_max: int) -> None:
+        """Have at most so many from now on."""
+        self._open_max = open_max
+        self._close_to(open_max)
+
+    def _close_to(self, count: int) -> None:
+        while len(self._open) > count:
             oldest, _ = self._open.popitem(last=False)
             os.close(oldest.descriptor)
             oldest.descriptor = -1
-        entry.descriptor = os.open(entry.absolute_path, os.O_RDONLY | os.O_CLOEXEC)
-        self._open[entry] = None
-        return entry.descriptor
 
     def release(self, entry: PooledDescriptor) -> None:
         """Close the descriptor of a reader that is closed."""
@@ -163,13 +234,17 @@ def map_readonly(descriptor: int, size: int) -> memoryview:
 
 
 class PosixFile:
-    """A file with one writer, which keeps its own descriptor for as long as it is open."""
+    """A file with one writer, which keeps its own descriptor for as long as it is open and not parked."""
 
-    __slots__ = ("__weakref__", "_descriptor", "_path", "_size")
+    __slots__ = ("__weakref__", "_absolute_path", "_descriptor", "_parked", "_parked_size", "_path", "_size")
 
-    def __init__(self, path: str, descriptor: int) -> None:
+    def __init__(self, path: str, descriptor: int, absolute_path: str, parked: ParkedFiles) -> None:
         self._path = path
         self._descriptor = descriptor
+        self._absolute_path = absolute_path
+        self._parked = parked
+        # Its size when it was parked. One that grew since is not, which appends need not say.
+        self._parked_size = NOT_PARKED
         self._size = os.fstat(descriptor).st_size
 
     @property
@@ -186,11 +261,41 @@ class PosixFile:
             if written != length:
                 _write_rest(self._descriptor, buffers, start, written)
         except OSError as error:
+            if self._descriptor < 0 and self._opened() >= 0:
+                return self.append(*buffers)
             raise disk_error(
                 "append", self._path, error.errno or 0, torn=not self._cut_back(start)
             ) from error
         self._size = start + length
         return self._size
+
+    def park(self) -> None:
+        if self._descriptor >= 0 and self._parked_size != self._size:
+            self._parked_size = self._size
+            self._parked.add(self)
+
+    def give_up(self) -> bool:
+        """Close the descriptor, if the file is parked still; returns whether it was."""
+        if self._parked_size != self._size or self._descriptor < 0:
+            self._parked_size = NOT_PARKED
+            return False
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
+        return True
+
+    def _opened(self) -> int:
+        """The descriptor, opened again if the file was parked; -1 if it is closed. Raises DiskFailed."""
+        parked_size, self._parked_size = self._parked_size, NOT_PARKED
+        if self._descriptor >= 0 or parked_size == NOT_PARKED:
+            return self._descriptor
+        try:
+            descriptor = self._parked.reopen(self._absolute_path)
+        except OSError as error:
+            # It is parked still, and tried again with the next use.
+            self._parked_size = parked_size
+            raise disk_error("open", self._path, error.errno or 0) from error
+        self._descriptor = descriptor
+        return descriptor
 
     def _cut_back(self, size: int) -> bool:
         try:
@@ -201,45 +306,56 @@ class PosixFile:
 
     def pwrite(self, position: int, data: Buffer) -> None:
         length = len(data)
+        descriptor = self._descriptor if self._parked_size == NOT_PARKED else self._opened()
         try:
-            written = os.pwrite(self._descriptor, data, position)
+            written = os.pwrite(descriptor, data, position)
             if written != length:
-                _write_rest(self._descriptor, (data,), position, written)
+                _write_rest(descriptor, (data,), position, written)
         except OSError as error:
             raise disk_error("pwrite", self._path, error.errno or 0) from error
         if length and position + length > self._size:
             self._size = position + length
 
     def pread(self, position: int, length: int) -> bytes:
-        return _pread(self._descriptor, self._path, position, length)
+        return _pread(self._opened(), self._path, position, length)
 
     def is_warm(self, position: int, length: int) -> bool:
-        return _is_warm(self._descriptor, position, length)
+        return _is_warm(self._opened(), position, length)
 
     def modified_ns(self) -> int:
-        return _modified_ns(self._descriptor, self._path)
+        return _modified_ns(self._opened(), self._path)
 
     def size(self) -> int:
         return self._size
 
     def truncate(self, size: int) -> None:
+        descriptor = self._opened()
         with translated("truncate", self._path):
-            os.ftruncate(self._descriptor, size)
+            os.ftruncate(descriptor, size)
         self._size = size
 
     def allocate(self, size: int) -> None:
         """Nothing: Python's posix_fallocate changes the size, which recovery would have to undo."""
 
     def sync(self) -> None:
+        if self._descriptor < 0 and self._parked_size != NOT_PARKED:
+            # It was durable when it was parked.
+            return
         _sync(self._descriptor, self._path)
 
     def map_readonly(self) -> memoryview:
-        return _map(self._descriptor, self._path, self._size)
+        return _map(self._opened(), self._path, self._size)
 
     def fileno(self) -> int:
+        if self._descriptor >= 0:
+            # Somebody is about to sync it, and must find it open until that is done.
+            self._parked_size = NOT_PARKED
         return self._descriptor
 
     def close(self) -> None:
+        if self._parked_size != NOT_PARKED:
+            self._parked_size = NOT_PARKED
+            self._parked.discard(self)
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             with translated("close", self._path):
@@ -274,6 +390,9 @@ class PosixReader:
 
     def pwrite(self, position: int, data: Buffer) -> None:
         raise disk_error("pwrite", self._path, errnos.EBADF)
+
+    def park(self) -> None:
+        """Nothing: readers share their descriptors anyway."""
 
     def truncate(self, size: int) -> None:
         raise disk_error("truncate", self._path, errnos.EBADF)
@@ -402,7 +521,8 @@ class PosixDisk:
 
     def __init__(self, root: str, *, readers_open_max: int = READERS_OPEN_MAX) -> None:
         self._root = os.path.abspath(root)
-        self._descriptors = DescriptorPool(readers_open_max)
+        self._parked = ParkedFiles()
+        self._descriptors = DescriptorPool(readers_open_max, self._parked)
         self._directories: dict[str, PooledDescriptor] = {}
 
     @property
@@ -420,13 +540,32 @@ class PosixDisk:
             flags |= os.O_CREAT
         if exclusive:
             flags |= os.O_EXCL
+        absolute = self._absolute(path)
         with translated("open", path):
-            return self.file_type(path, os.open(self._absolute(path), flags, 0o644))
+            return self.file_type(path, self._parked.open(absolute, flags), absolute, self._parked)
+
+    def limit_descriptors(self, readers_open_max: int, short_from: int, kept_from: int = PLENTY) -> None:
+        """Share so many descriptors among readers, and close parked files once numbers reach `short_from`.
+
+        From `kept_from` on, files that were parked are not opened again.
+        """
+        self._descriptors.limit(readers_open_max)
+        self._parked.short_from = short_from
+        self._parked.kept_from = kept_from
+
+    def space(self) -> DiskSpace | None:
+        with translated("space", ""):
+            found = os.statvfs(self._root)
+        return DiskSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+
+    def take_shortage(self) -> bool:
+        was_short, self._parked.were_short = self._parked.were_short, False
+        return was_short
 
     def read(self, path: str) -> bytes:
         # Not by a reader: a start reads several small files of each log, and has no use for the pool.
         with translated("open", path):
-            descriptor = os.open(self._absolute(path), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = self._parked.open(self._absolute(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
             return _pread(descriptor, path, 0, os.fstat(descriptor).st_size)
         finally:
@@ -484,7 +623,8 @@ class PosixDisk:
 
     def sync_directory(self, path: str) -> None:
         with translated("sync_directory", path):
-            descriptor = os.open(self._absolute(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            descriptor = self._parked.open(self._absolute(path), flags)
             try:
                 os.fsync(descriptor)
             finally:

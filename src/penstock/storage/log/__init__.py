@@ -69,12 +69,13 @@ from penstock.storage.log.scrub import (
     VerificationOutcome,
     VerifiedBytes,
 )
-from penstock.storage.log.segment import SegmentDescriptor, SegmentTier
+from penstock.storage.log.segment import SegmentDescriptor, SegmentTier, first_at
 from penstock.storage.log.truncate import TailCopy
 from penstock.storage.log.types import (
     APPEND_BOUNDS_NS,
     AppendedRange,
     BatchTooLarge,
+    BatchToSearch,
     CorruptFile,
     CorruptRange,
     DamagedRange,
@@ -100,6 +101,8 @@ __all__ = [
     "AppendedRange",
     "ReadResult",
     "FileRange",
+    "BatchToSearch",
+    "first_at",
     "TimestampOffset",
     "SegmentSummary",
     "CorruptRange",

@@ -92,7 +92,7 @@ def capture(state: LogState) -> Checkpoint:
         recovery_point=state.end,
         segment=active.base_offset,
         position=active.size_bytes,
-        log_start=state.start,
+        log_start=max(state.start, state.next_start),
         high_watermark=min(state.high_watermark, state.end),
         taken_at=state.last_append_at,
         first_append_at=active.first_append_at,

@@ -229,6 +229,9 @@ class CleaningResult(NamedTuple):
     markers_removed: int = 0
     # Producer snapshots without the transactions whose markers went, by their offsets.
     snapshots: tuple[tuple[Offset, bytes], ...] = ()
+    # Batches that are as they were written and cannot be decoded: how many, and why the first cannot.
+    unreadable: int = 0
+    first_unreadable: tuple[int, str] | None = None
 
 
 class CompactionResult(NamedTuple):
@@ -403,6 +406,8 @@ class _Cleaning:
         self._last_marker: dict[int, int] = {}
         # By producer: where each marker that went was, and where the one before it was at the latest.
         self._dropped: dict[int, list[tuple[int, int]]] = {}
+        self._unreadable = 0
+        self._first_unreadable: tuple[int, str] | None = None
 
     def run(self) -> CleaningResult:
         covered = self._build_map()
@@ -414,6 +419,8 @@ class _Cleaning:
             self._records_after,
             sum(map(len, self._dropped.values())),
             tuple(self._corrected_snapshots(self._order.sources[:covered])),
+            self._unreadable,
+            self._first_unreadable,
         )
 
     def _corrected_snapshots(self, sources: Sequence[SegmentToClean]) -> Iterator[tuple[Offset, bytes]]:
@@ -446,7 +453,7 @@ class _Cleaning:
                 if len(self._latest) >= self._order.rules.keys_max and index > self._order.dirty_from:
                     return index
                 if not batch.header.is_control and not self._aborted.holds(batch.header):
-                    for record in read_records(batch.content):
+                    for record in _decoded(batch) or ():
                         if record.key is not None:
                             self._latest.note(record.key, record.offset)
         return len(self._order.sources)
@@ -469,7 +476,9 @@ class _Cleaning:
             return self._what_stays_of_marker(batch, is_last=is_last)
         if header.is_transactional:
             self._in_transaction[header.producer_id] = None
-        records = list(read_records(batch.content))
+        records = _decoded(batch)
+        if records is None:
+            return self._keep_unreadable(batch)
         kept = [] if self._aborted.holds(header) else [one for one in records if self._stays(header, one)]
         self._records_before += len(records)
         self._records_after += len(kept)
@@ -484,6 +493,15 @@ class _Cleaning:
         if horizon is None and len(kept) == len(records):
             return batch.content
         return rewrite_batch(header, kept, delete_horizon_ms=horizon)
+
+    def _keep_unreadable(self, batch: CheckedBatch) -> Buffer:
+        """Nobody can say which keys it has. It outdates nothing, and stays as it is."""
+        self._unreadable += 1
+        self._records_before += batch.header.record_count
+        self._records_after += batch.header.record_count
+        if self._first_unreadable is None:
+            self._first_unreadable = (batch.header.base_offset, why_unreadable(batch.content))
+        return batch.content
 
     def _what_stays_of_marker(self, batch: CheckedBatch, *, is_last: bool) -> Buffer | None:
         header, now = batch.header, self._order.now
@@ -538,6 +556,24 @@ class _Cleaning:
         except NoSuchFile:
             # Retention may have deleted it meanwhile; then the whole task is void.
             raise CleaningFailed(f"the segment {path} was deleted during compaction") from None
+
+
+def _decoded(batch: CheckedBatch) -> list[Record] | None:
+    """All records of a batch, or None if one of them cannot be decoded: readers see none of them, then."""
+    try:
+        return list(read_records(batch.content))
+    except CorruptBatch:
+        return None
+
+
+def why_unreadable(batch: Buffer) -> str:
+    """Why the records of a batch cannot be decoded; nothing if they can."""
+    try:
+        for _ in read_records(batch):
+            pass
+    except CorruptBatch as broken:
+        return str(broken)
+    return ""
 
 
 def group_segments(sources: Sequence[SegmentToClean], segment_bytes: int) -> list[list[SegmentToClean]]:
@@ -692,9 +728,7 @@ def _is_overdue(segment: Segment, rules: CompactionRules, now: Timestamp) -> boo
 
 def _ends_of(producers: ProducerStateManager) -> frozenset[int]:
     """Where the last batch of every producer ends: its sequence must be found again in the log."""
-    return frozenset(
-        int(Offset(producer.batches[-1].last_offset)) for _, producer in producers if producer.batches
-    )
+    return frozenset(int(end) for _, producer in producers if (end := producer.last_offset) is not None)
 
 
 def _last_markers_of(producers: ProducerStateManager) -> dict[int, int]:

@@ -42,11 +42,13 @@ from penstock.storage.log.scrub import (
     verification_at,
     verification_of,
 )
+from penstock.storage.log.segment import first_at
 from penstock.storage.log.state import LogServices, LogState
 from penstock.storage.log.truncate import TailCopy
 from penstock.storage.log.types import (
     APPEND_BOUNDS_NS,
     AppendedRange,
+    BatchToSearch,
     CorruptRange,
     FileRange,
     LogAbandoned,
@@ -70,12 +72,14 @@ class PartitionLog:
     the page cache or return what is in memory.
     """
 
-    __slots__ = ("_state", "_timer")
+    __slots__ = ("_start_advance", "_state", "_timer")
 
     def __init__(self, state: LogState) -> None:
         self._state = state
         state.is_open = True
         self._timer = CheckpointTimer()
+        self._start_advance: retention.StartAdvance | None = None
+        self._park()
         if state.journal is not None:
             state.journal.sync_file = self._sync_file
             state.journal.epochs = lambda: state.epochs.latest
@@ -204,9 +208,19 @@ class PartitionLog:
         return self._state.stopped
 
     @property
+    def is_open(self) -> bool:
+        """Whether it was neither closed nor abandoned."""
+        return bool(len(self._state.segments))
+
+    @property
     def corruption(self) -> tuple[CorruptRange, ...]:
         """The ranges that cannot be read."""
         return tuple(self._state.damage.values())
+
+    @property
+    def has_damage(self) -> bool:
+        """Whether there are such ranges."""
+        return bool(self._state.damage)
 
     @property
     def max_timestamp(self) -> Timestamp:
@@ -276,8 +290,18 @@ class PartitionLog:
         return read.read_filled(self._state, start, max_bytes, end)
 
     def offset_for_timestamp(self, timestamp: Timestamp) -> TimestampOffset | None:
-        """The first record at or after `timestamp`. Reads headers, and one batch."""
-        return read.search_time(self._state, timestamp)
+        """The first record at or after `timestamp`. Reads headers, and one batch, however long that takes."""
+        start = self._state.start
+        while isinstance(found := self.search_time(timestamp, start), BatchToSearch):
+            inside = first_at(found.content, timestamp, start)
+            if inside is not None:
+                return inside
+            start = found.end
+        return found
+
+    def search_time(self, timestamp: Timestamp, start: Offset) -> TimestampOffset | BatchToSearch | None:
+        """The same from `start` on; a batch that takes long to look through is left to the caller."""
+        return read.search_time(self._state, timestamp, start)
 
     def aborted_between(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
         """What a read_committed consumer of this range must skip."""
@@ -359,9 +383,18 @@ class PartitionLog:
         """Raise the log start to `before`; returns where it is now. Blocks."""
         return retention.delete_records(self._state, before)
 
-    def expire(self, now: Timestamp) -> list[SegmentSummary]:
-        """Delete what retention does not keep, never above the high watermark. Blocks if it deletes."""
-        return retention.expire(self._state, now)
+    def advance_start(self, before: Offset, done: Done) -> None:
+        """Raise the log start to `before` without blocking; `done` is called when it is there, durably."""
+        if self._start_advance is None:
+            self._start_advance = retention.StartAdvance(self._state, self.checkpoint)
+        self._start_advance.raise_to(before, done)
+
+    def expire(self, now: Timestamp, segments_max: int | None = None) -> list[SegmentSummary]:
+        """Delete what retention does not keep, never above the high watermark. Blocks if it deletes.
+
+        With `segments_max` at most so many segments at once; the next call goes on.
+        """
+        return retention.expire(self._state, now, segments_max)
 
     def dirty_ratio(self, rules: CompactionRules, now: Timestamp) -> float:
         """The share of the compactable bytes that is dirty; 0 if compaction is not due.
@@ -503,11 +536,20 @@ class PartitionLog:
 
         def finished(error: StorageError | None) -> None:
             timer.running = False
+            self._park()
             waiting, timer.waiting = timer.waiting, []
             for call in waiting:
                 call(error)
 
         BackgroundCheckpoint(self._state, finished).start()
+
+    def _park(self) -> None:
+        """If a start would read nothing, all of the active file is durable: it need not stay open."""
+        state = self._state
+        if len(state.segments) and state.stopped is None and is_current(state):
+            writer = state.segments.active.writer
+            if writer is not None:
+                writer.park()
 
     def configure(self, options: LogOptions) -> None:
         """Go on with other options: they count from the next append, roll, read or expiry on."""

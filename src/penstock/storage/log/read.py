@@ -11,6 +11,7 @@ from penstock.storage.log.segment import headers
 from penstock.storage.log.state import LogState
 from penstock.storage.log.types import (
     EMPTY_READ,
+    BatchToSearch,
     DamagedRange,
     FileRange,
     OffsetOutOfRange,
@@ -73,16 +74,19 @@ def read_filled(state: LogState, start: Offset, max_bytes: int, end: Offset | No
     return found if found.ranges else first
 
 
-def search_time(state: LogState, timestamp: Timestamp) -> TimestampOffset | None:
-    """The first record of the log at or after `timestamp`.
+def search_time(
+    state: LogState, timestamp: Timestamp, start: Offset
+) -> TimestampOffset | BatchToSearch | None:
+    """The first record from `start` on at or after `timestamp`, or the batch that may have it.
 
     Raises DamagedRange if damage hides it, and SuspectSegment if a batch makes no sense or cannot be read.
     """
     segments = state.segments
-    for index in range(segments.index_of(state.start), len(segments)):
+    start = max(start, state.start)
+    for index in range(segments.index_of(start), len(segments)):
         segment = segments[index]
         try:
-            found = segment.search_time(timestamp, state.start)
+            found = segment.search_time(timestamp, start)
         except (CorruptBatch, StorageError) as bad:
             raise SuspectSegment(segment.base_offset, str(bad)) from bad
         if found is not None:

@@ -1319,8 +1319,16 @@ def _load_tables(
     except CorruptionError:
         report.indexes_rebuilt += 1
         report.bytes_read += checkpoint.position
-        index, _ = index_of(state, segment, checkpoint.position)
-        return index.offsets, index.times, aborted_of(state, segment, checkpoint.position)
+        index, whole = index_of(state, segment, checkpoint.position)
+        if whole:
+            index.aborted = aborted_of(state, segment, checkpoint.position)
+        else:
+            # The damage is found by whoever reads it.
+            try:
+                index.aborted = _checkpointed_rows(state, segment, ABORTED)
+            except CorruptionError:
+                state.note_unsure(segment.base_offset)
+        return index.offsets, index.times, index.aborted
     return tables[0], tables[1], tables[2]
 
 

@@ -1,23 +1,32 @@
 """Taking records out at the start of a log, by age, by size or on demand."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import takewhile
 
-from penstock.core.model import Offset, StorageError, Timestamp
+from penstock.core.model import CorruptionError, Offset, StorageError, Timestamp
 from penstock.storage.disk import DiskFull
 from penstock.storage.log.append import roll
 from penstock.storage.log.checkpoint import checkpoint_now, write_checkpoint
+from penstock.storage.log.durability import Done
 from penstock.storage.log.recovery import keep_snapshot
 from penstock.storage.log.segment import Segment
 from penstock.storage.log.state import LogState
-from penstock.storage.log.types import OffsetOutOfRange, SegmentSummary
+from penstock.storage.log.types import LogStopped, OffsetOutOfRange, SegmentSummary
+
+# How many portions of segments go with one checkpoint, which has to be durable before.
+PORTIONS_PER_START = 8
 
 
-def expire(state: LogState, now: Timestamp) -> list[SegmentSummary]:
-    """Delete the oldest segments that are too old, too many, or below the log start."""
+def expire(state: LogState, now: Timestamp, segments_max: int | None = None) -> list[SegmentSummary]:
+    """Delete the oldest segments that are too old, too many, or below the log start.
+
+    With `segments_max` no more than so many: the log starts behind some more, which the next calls delete.
+    """
     state.check_writable()
     state.producers.expire(Timestamp(now - state.options.producer_expiry_ms))
-    removed = _remove_oldest(state, _expired_count(state, now))
+    state.producers.forgotten.expire(now)
+    removed = _remove_oldest(state, _expired_count(state, now, segments_max), segments_max)
     active = state.segments.active
     if (
         len(state.segments) == 1
@@ -28,7 +37,7 @@ def expire(state: LogState, now: Timestamp) -> list[SegmentSummary]:
         # A log without writes must not keep its last records for ever. The others go first: a new
         # segment needs room.
         roll(state, state.end)
-        removed += _remove_oldest(state, 1)
+        removed += _remove_oldest(state, 1, None)
     return removed
 
 
@@ -38,22 +47,131 @@ def delete_records(state: LogState, before: Offset) -> Offset:
     if before > state.end:
         raise OffsetOutOfRange(before, state.start, state.end)
     if before > state.start:
-        below = 0
-        while below + 1 < len(state.segments) and state.segments[below + 1].base_offset <= before:
-            below += 1
+        below = _segments_below(state, before)
         _persist_start(state, before, state.segments[below])
         if below:
             _remove_files(state, below)
     return state.start
 
 
-def _remove_oldest(state: LogState, count: int) -> list[SegmentSummary]:
-    """Delete the first `count` segments, never the last one."""
+def _segments_below(state: LogState, start: Offset) -> int:
+    """How many segments hold nothing from `start` on."""
+    below = 0
+    while below + 1 < len(state.segments) and state.segments[below + 1].base_offset <= start:
+        below += 1
+    return below
+
+
+class StartAdvance:
+    """Raises the start of a log while the log goes on, as far as was asked for last.
+
+        next start ─ checkpoint, which says so ─ its name durable ─ start ─ files below it removed
+
+    What is asked for meanwhile waits for the next checkpoint, so that many requests take two.
+    """
+
+    __slots__ = ("_checkpoint", "_is_running", "_state", "_waiting")
+
+    def __init__(self, state: LogState, checkpoint: Callable[[Done], None]) -> None:
+        self._state = state
+        self._checkpoint = checkpoint
+        self._is_running = False
+        self._waiting: list[tuple[Offset, Done]] = []
+
+    def raise_to(self, before: Offset, done: Done) -> None:
+        """Call `done` when the log starts at `before` or later, durably. Raises as `delete_records` does."""
+        state = self._state
+        state.check_writable()
+        if before > state.end:
+            raise OffsetOutOfRange(before, state.start, state.end)
+        if before <= state.start:
+            done(None)
+            return
+        if before > state.next_start:
+            first_kept = state.segments[_segments_below(state, before)]
+            if first_kept is not state.segments[0]:
+                keep_snapshot(state, first_kept)
+            state.next_start = before
+        self._waiting.append((before, done))
+        if not self._is_running:
+            self._is_running = True
+            self._checkpoint(self._checkpointed)
+
+    def _checkpointed(self, error: StorageError | None) -> None:
+        state = self._state
+        if isinstance(error, DiskFull):
+            # The blocking form knows how to make room.
+            try:
+                delete_records(state, state.next_start)
+            except (StorageError, CorruptionError):
+                self._fail(error)
+            else:
+                self._release()
+        elif self._has_failed(error):
+            return
+        elif state.next_start <= state.start:
+            self._release()
+        elif state.checkpoint.log_start < state.next_start:
+            # It was captured before, or something else came in between.
+            self._checkpoint(self._checkpointed)
+        else:
+            state.durability.request_names(self._durable)
+
+    def _durable(self, error: StorageError | None) -> None:
+        state = self._state
+        if self._has_failed(error):
+            return
+        # The log may have been cut meanwhile.
+        start = min(state.next_start, state.checkpoint.log_start)
+        if start > state.start:
+            below = _segments_below(state, start)
+            state.start = start
+            state.epochs_changed = state.epochs.advance_to(start) or state.epochs_changed
+            if below:
+                try:
+                    _remove_files(state, below)
+                except StorageError as failed:
+                    self._fail(failed)
+                    return
+        self._release()
+
+    def _release(self) -> None:
+        state = self._state
+        reached = [done for before, done in self._waiting if before <= state.start]
+        self._waiting = [(before, done) for before, done in self._waiting if before > state.start]
+        if self._waiting and state.next_start > state.start:
+            self._checkpoint(self._checkpointed)
+        elif self._waiting:
+            self._fail(LogStopped(state.directory, StorageError("the log was cut")))
+        else:
+            self._is_running = False
+        for done in reached:
+            done(None)
+
+    def _has_failed(self, error: StorageError | None) -> bool:
+        state = self._state
+        if error is None and len(state.segments) and state.stopped is None:
+            return False
+        self._fail(error or LogStopped(state.directory, state.stopped or StorageError("the log was closed")))
+        return True
+
+    def _fail(self, error: StorageError) -> None:
+        self._is_running = False
+        self._state.next_start = Offset(0)
+        waiting, self._waiting = self._waiting, []
+        for _, done in waiting:
+            done(error)
+
+
+def _remove_oldest(state: LogState, count: int, at_once: int | None) -> list[SegmentSummary]:
+    """Let the log start behind the first `count` segments, never the last one, and delete them, or some."""
     if count == 0:
         return []
     first_kept = state.segments[count]
-    _persist_start(state, max(state.start, first_kept.base_offset), first_kept)
-    return _remove_files(state, count)
+    if state.start_persisted != state.start or state.start < first_kept.base_offset:
+        # Otherwise a durable checkpoint says so already, and some of the segments are left.
+        _persist_start(state, max(state.start, first_kept.base_offset), first_kept)
+    return _remove_files(state, count if at_once is None else min(count, at_once))
 
 
 def _remove_files(state: LogState, count: int) -> list[SegmentSummary]:
@@ -106,16 +224,25 @@ def _write_start(state: LogState, start: Offset, first_kept: Segment) -> None:
         # A start that is not durable must not be reported: it would come back after a crash.
         state.start = before
         raise
+    state.start_persisted = start
     state.epochs_changed = state.epochs.advance_to(start) or state.epochs_changed
 
 
-def _expired_count(state: LogState, now: Timestamp) -> int:
-    """How many of the oldest segments may go; records above the high watermark never do."""
+def _expired_count(state: LogState, now: Timestamp, at_once: int | None) -> int:
+    """How many of the oldest segments may go; records above the high watermark never do.
+
+    With `at_once` those that are left below the log start, or if there are none, a few times as many: the log
+    start is raised in one go for them.
+    """
     segments, options = state.segments, state.options
     total = segments.size_bytes()
     count = 0
-    while count + 1 < len(segments):
+    limit = len(segments) if at_once is None else at_once * PORTIONS_PER_START
+    are_left = at_once is not None and len(segments) > 1 and segments[1].base_offset <= state.start
+    while count + 1 < len(segments) and count < limit:
         segment, end = segments[count], segments[count + 1].base_offset
+        if are_left and end > state.start:
+            break
         too_many = 0 <= options.retention_bytes <= total - segment.size_bytes
         if end > state.high_watermark:
             break

@@ -26,14 +26,17 @@ from penstock.core.records import (
     PREFIX_BYTES,
     BatchHeader,
     BatchIncomplete,
+    CompressionType,
     CorruptBatch,
+    RecordsTooLarge,
     check_batch,
     read_header,
     read_records,
 )
+from penstock.core.records.compression import LIMIT_BYTES
 from penstock.storage.disk import Buffer, Disk, File
 from penstock.storage.log.index import POSITION_BITS, POSITION_MASK, ActiveIndex, SealedIndex
-from penstock.storage.log.types import CorruptRange, FileRange, TimestampOffset
+from penstock.storage.log.types import BatchToSearch, CorruptRange, FileRange, TimestampOffset
 
 LOCATE_BYTES = 8 << 10
 MAGIC = 2
@@ -41,6 +44,12 @@ BATCH_LENGTH_MIN = HEADER_BYTES - PREFIX_BYTES
 # Base offset, length, magic and last offset delta: what leads from one batch to the next.
 _LINK = struct.Struct(">qi4xb6xi")
 SCAN_BYTES = 1 << 20
+# What of a batch is looked through at once for a time, and how many batches are. Compressed ones have to be
+# small before and after they are unpacked.
+QUICK_BYTES = 64 << 10
+QUICK_PACKED_BYTES = 8 << 10
+QUICK_RECORDS = 1_000
+SEARCHED_AT_ONCE = 4
 OFFSET_DELTA_MAX = 2**31 - 1
 EVERYTHING = 2**63 - 1
 # For a segment that was compacted before the last start: the time is not stored.
@@ -95,6 +104,9 @@ class SegmentReader:
         return file
 
     # Readers at the tail are frequent: an open file is used without a call to `opened`.
+
+    def park(self) -> None:
+        """Nothing: readers share their descriptors anyway."""
 
     def pread(self, position: int, length: int) -> bytes:
         return (self._file or self.opened()).pread(position, length)
@@ -262,6 +274,30 @@ def find_boundary(file: File, position: int, end: int, limit: int) -> int:
             return position
         position += PREFIX_BYTES + length
     return end
+
+
+def first_at(
+    batch: Buffer, timestamp: Timestamp, start: Offset, limit_bytes: int = LIMIT_BYTES
+) -> TimestampOffset | None:
+    """The first record of a batch at or after `timestamp` whose offset is not below `start`.
+
+    A batch that is as it was written and cannot be decoded has none. Raises CorruptBatch if it is not, and
+    RecordsTooLarge if it unpacks to more than a limit below that of all readers.
+    """
+    try:
+        for record in read_records(batch, limit_bytes):
+            if record.timestamp >= timestamp and record.offset >= start:
+                return TimestampOffset(Offset(record.offset), Timestamp(record.timestamp))
+    except CorruptBatch as broken:
+        if isinstance(broken, RecordsTooLarge) and limit_bytes < LIMIT_BYTES:
+            raise
+        check_batch(batch, compacted=True)
+    return None
+
+
+def _takes_long(header: BatchHeader) -> bool:
+    limit_bytes = QUICK_BYTES if header.codec is CompressionType.NONE else QUICK_PACKED_BYTES
+    return header.size_bytes > limit_bytes or header.record_count > QUICK_RECORDS
 
 
 class CheckedBatch(NamedTuple):
@@ -451,8 +487,12 @@ class Segment:
         rebuilt = isinstance(self.index, SealedIndex) and self.index.rebuilt > 0
         return not rebuilt and self.index.max_timestamp < timestamp
 
-    def search_time(self, timestamp: Timestamp, start: Offset) -> TimestampOffset | None:
-        """The first record at or after `timestamp` whose offset is not below `start`."""
+    def search_time(self, timestamp: Timestamp, start: Offset) -> TimestampOffset | BatchToSearch | None:
+        """The first record at or after `timestamp` whose offset is not below `start`.
+
+        Or the batch that may have it, if that takes long to look through; the same if headers claim
+        times again and again that their records do not have.
+        """
         if self.index.max_timestamp < timestamp:
             return None
         times = self.index.times
@@ -460,13 +500,21 @@ class Segment:
         position = 0
         if row >= 0:
             position = self.locate(Offset(times[2 * row + 1])) or 0
+        searched = 0
         for placed in headers(self.file, position, self.readable_bytes, SCAN_BYTES // 4):
             header = placed.header
-            if header.max_timestamp >= timestamp and header.last_offset >= start:
-                batch = self.file.pread(placed.position, placed.header.size_bytes)
-                for record in read_records(batch):
-                    if record.timestamp >= timestamp and record.offset >= start:
-                        return TimestampOffset(Offset(record.offset), Timestamp(record.timestamp))
+            if header.max_timestamp < timestamp or header.last_offset < start:
+                continue
+            batch = self.file.pread(placed.position, header.size_bytes)
+            found: TimestampOffset | BatchToSearch | None = BatchToSearch(
+                bytes(batch), Offset(header.next_offset)
+            )
+            if searched < SEARCHED_AT_ONCE and not _takes_long(header):
+                with suppress(RecordsTooLarge):
+                    found = first_at(batch, timestamp, start, QUICK_BYTES)
+            if found is not None:
+                return found
+            searched += 1
         return None
 
     def _boundary(self, first: int, limit: int) -> int:

@@ -47,12 +47,14 @@ class LogState:
         "journal",
         "last_append_at",
         "lost_end",
+        "next_start",
         "noted",
         "opened_at",
         "options",
         "producers",
         "segments",
         "start",
+        "start_persisted",
         "stats",
         "ticks",
         "unsure_from",
@@ -81,6 +83,10 @@ class LogState:
         self.epochs_changed = False
         self.producers = ProducerStateManager()
         self.start = checkpoint.log_start
+        # Where the log is about to start: every checkpoint from now on says so. 0 if it is not to move.
+        self.next_start = Offset(0)
+        # The log start that was last made durable before segments below it were deleted.
+        self.start_persisted: Offset | None = None
         self.end = checkpoint.recovery_point
         # A log start that moved may be newer; only committed records are deleted.
         self.high_watermark = max(checkpoint.high_watermark, checkpoint.log_start)

@@ -125,6 +125,7 @@ def truncate_fully(state: LogState, start: Offset) -> None:
     _refuse_if_failed(state)
     doomed = _forget_behind(state, -1)
     state.start = state.high_watermark = start
+    state.start_persisted = None
     state.epochs = LeaderEpochHistory()
     _end_at(state, start, ProducerStateManager())
     state.unsure_from = None
@@ -220,6 +221,8 @@ def _end_at(state: LogState, end: Offset, producers: ProducerStateManager) -> No
     if state.unsure_from is not None and end <= state.unsure_from:
         state.unsure_from = None
     state.high_watermark = min(state.high_watermark, end)
+    if state.next_start > end:
+        state.next_start = Offset(0)
     state.producers = producers
     state.epochs.truncate_to(end)
     state.epochs_changed = True

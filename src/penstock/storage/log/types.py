@@ -107,6 +107,14 @@ class TimestampOffset(NamedTuple):
     timestamp: Timestamp
 
 
+class BatchToSearch(NamedTuple):
+    """A batch that may have the first record at or after some time, and takes long to look through."""
+
+    content: bytes
+    # Where to go on if it has none.
+    end: Offset
+
+
 class CorruptRange(NamedTuple):
     """A range of offsets that was in the log and cannot be read any more.
 
