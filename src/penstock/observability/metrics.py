@@ -88,6 +88,11 @@ class HistogramValue:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    def observe_equal(self, value: int, count: int) -> None:
+        """So many values that are the same."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.total += value * count
+
     def include(self, who: object, reading: Callable[[], HistogramSnapshot]) -> None:
         """Add what `who` counts, from now on."""
         self._others[who] = reading

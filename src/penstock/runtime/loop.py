@@ -32,6 +32,7 @@ import uvloop
 
 from penstock.core.model import MILLISECOND, SECOND, Instant, Timestamp
 from penstock.observability import log
+from penstock.runtime.descriptors import present_limits
 from penstock.runtime.executors import ExecutorOptions, NodeExecutor
 from penstock.runtime.peer_handshake import Admit, Hello
 from penstock.runtime.peer_link import LinkPoller, PeerOptions
@@ -282,7 +283,7 @@ def open_runtime(
     supervisor.own(lanes.close)
     sync: DiskSync
     if options.sync_helper:
-        helper = SyncHelper.start(loop, supervisor.fail)
+        helper = SyncHelper.start(loop, supervisor.fail, present_limits().synced_max)
         supervisor.own(helper.close)
         sync = SupervisedSync(loop, helper, LoopSync(sockets, clock, wiring.links), supervisor.deliver)
     else:

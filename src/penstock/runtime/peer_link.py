@@ -101,7 +101,7 @@ class PeerFrameReader:
 class PeerOptions:
     """Memory limits and timeouts for one peer."""
 
-    frame_bytes_max: int = 64 * 1024 * 1024
+    frame_bytes_max: int = 128 * 1024 * 1024
     send_buffer_bytes_max: int = 8 * 1024 * 1024
     links_max: int = 1024
     connect_timeout_ms: int = 2_000

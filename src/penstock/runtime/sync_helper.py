@@ -199,13 +199,15 @@ class SyncHelper:
         connection: socket.socket,
         process: subprocess.Popen[bytes],
         died: Callable[[OSError], None] | None,
+        kept_max: int = KEPT_MAX,
     ) -> None:
         self._loop = loop
+        self._files_per_message = min(FILES_PER_MESSAGE, kept_max // 2)
         self._connection = connection
         self._process = process
         self._tell_died = died
         self._outbox = SyncOutbox(loop, connection)
-        self._kept = HelperFiles(KEPT_MAX, self._drop, self._tell_gone)
+        self._kept = HelperFiles(kept_max, self._drop, self._tell_gone)
         self._rounds: dict[int, _Round] = {}
         self._rounds_started = 0
         self._closed = False
@@ -214,9 +216,15 @@ class SyncHelper:
 
     @classmethod
     def start(
-        cls, loop: asyncio.AbstractEventLoop, died: Callable[[OSError], None] | None = None
+        cls,
+        loop: asyncio.AbstractEventLoop,
+        died: Callable[[OSError], None] | None = None,
+        kept_max: int = KEPT_MAX,
     ) -> "SyncHelper":
-        """Start the process; `died` is called once if it ends before `close`."""
+        """Start the process; `died` is called once if it ends before `close`.
+
+        It keeps `kept_max` files open.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         script = Path(__file__).with_name("sync_process.py")
         try:
@@ -234,7 +242,7 @@ class SyncHelper:
             theirs.close()
         prefer(process.pid)
         ours.setblocking(False)
-        return cls(loop, ours, process, died)
+        return cls(loop, ours, process, died, kept_max)
 
     @property
     def pid(self) -> int:
@@ -250,8 +258,9 @@ class SyncHelper:
             self._loop.call_soon(done, self.failure)
             return
         current = _Round(done)
-        for start in range(0, len(files), FILES_PER_MESSAGE):
-            numbers = self._numbers(files[start : start + FILES_PER_MESSAGE], current)
+        step = self._files_per_message
+        for start in range(0, len(files), step):
+            numbers = self._numbers(files[start : start + step], current)
             if not numbers:
                 continue
             self._rounds_started = number = (self._rounds_started + 1) & 0xFFFFFFFF

@@ -6,6 +6,7 @@ connection a span leaves by `sendfile(2)`, so its bytes never enter Python; a TL
 would read the span instead. Nothing here knows an application protocol.
 
     socket readable ── protocol.get_buffer() ── recv_into ── protocol.buffer_updated(n)
+                       (None: not now)
     protocol ── connection.write(parts) ── sendmsg / sendfile, as far as the socket takes ──
                                     the rest when it is writable again; protocol.drained()
 
@@ -14,16 +15,26 @@ pauses reads (`pause`), which makes TCP slow the client down. Buffers of incompl
 claimed from a shared `RequestMemoryLimit`; the bytes of unread responses are reported through
 `account` to a node's `ResponseMemoryLimit`.
 
+The other side may leave at any time: while reads are paused, or in the same turn as its last request.
+The loop cannot be asked to watch for that alone, and forgets a socket that was reset after one
+callback. So every connection is also in an epoll of the acceptor's own, which reports nothing but
+ends (`HangupWatch`), and the loop watches that one descriptor.
+
+    reset             what arrived before it is read for up to `RESET_SECONDS`, then it is closed
+    closed, reading   the reader finds the end by itself, behind the last bytes
+    closed, paused    nothing unread: closed now; else when that was served, or after `ENDED_SECONDS`
+
 Left out: TLS, which comes with security, and the io_uring of the future.
 """
 
 import asyncio
 import errno
 import os
+import select
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from penstock.core.model import PenstockError
@@ -37,6 +48,13 @@ TURN_BYTES_MAX = 4 << 20
 # sendmsg takes at most IOV_MAX (1024) buffers.
 GATHER_MAX = 512
 SENDFILE_BYTES_MAX = 1 << 20
+# How often a connection that was reset is read before others have their turn.
+RESET_READS_MAX = 16
+# How long what a client sent before it left, or before it reset the connection, may wait to be served.
+ENDED_SECONDS = 10.0
+RESET_SECONDS = 1.0
+# How many ends are noticed per turn of the loop.
+ENDS_PER_TURN = 64
 # Out of descriptors or memory: new connections wait in the kernel's queue for a while.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -94,6 +112,9 @@ class TcpConnection(Protocol):
 
     def resume(self) -> None: ...
 
+    def read(self) -> None:
+        """Read once now, paused or not, if there is something."""
+
     def close(self) -> None:
         """End the connection; what is pending is dropped. The protocol's `closed` is called once."""
 
@@ -101,14 +122,24 @@ class TcpConnection(Protocol):
 class TcpProtocol(Protocol):
     """The server's side of a connection."""
 
-    def get_buffer(self) -> memoryview:
-        """Where the next bytes should go; never empty. Valid until `buffer_updated` returns."""
+    def get_buffer(self) -> memoryview | None:
+        """Where the next bytes should go; never empty. Valid until `buffer_updated` returns.
+
+        None: nowhere for now, and the protocol has paused reads.
+        """
 
     def buffer_updated(self, count: int) -> None:
         """`count` bytes were written to the buffer."""
 
     def drained(self) -> None:
         """All that was pending has been taken by the socket."""
+
+    def eof_received(self) -> bool:
+        """The other side has closed while reads were paused, and nothing of it is left in the socket.
+
+        Returns whether the protocol itself has something of it left to serve; otherwise the connection
+        is closed now.
+        """
 
     def closed(self) -> None:
         """The connection has ended, whichever side closed it. Called exactly once."""
@@ -136,8 +167,11 @@ class SocketTcpConnection:
     """One connection, created by the `Acceptor`, which also sets its protocol."""
 
     __slots__ = (
+        "_deadline",
         "_fd",
         "_handler",
+        "_has_ended",
+        "_is_reset",
         "_loop",
         "_moved",
         "_on_closed",
@@ -147,6 +181,7 @@ class SocketTcpConnection:
         "_socket",
         "_writing",
         "held_bytes",
+        "host",
         "local",
         "peer",
         "pending_bytes",
@@ -167,14 +202,18 @@ class SocketTcpConnection:
         self._paused = False
         self._reading = False
         self._writing = False
+        # The other side has closed, and perhaps has even reset the connection.
+        self._has_ended = False
+        self._is_reset = False
+        self._deadline: asyncio.TimerHandle | None = None
         self._handler: TcpProtocol | None = None
         self._moved: Callable[[int], None] | None = None
         self.pending_bytes = 0
         self.held_bytes = 0
         self.sent_bytes = 0
         self.local: tuple[str, int] = connection.getsockname()[:2]
-        host, port = connection.getpeername()[:2]
-        self.peer = f"{host}:{port}"
+        self.host, port = connection.getpeername()[:2]
+        self.peer = f"{self.host}:{port}"
 
     def start(self, handler: TcpProtocol) -> None:
         """Start reading, unless the protocol has paused already."""
@@ -182,24 +221,86 @@ class SocketTcpConnection:
         if not self._paused:
             self.resume()
 
+    @property
+    def descriptor(self) -> int:
+        return self._fd
+
     def pause(self) -> None:
         self._paused = True
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self._fd)
+        if self._has_ended and self._handler is not None:
+            self._loop.call_soon(self._check_end)
 
     def resume(self) -> None:
         self._paused = False
-        if not self._reading and self._handler is not None:
+        if self._is_reset:
+            self._loop.call_soon(self._read_rest)
+        elif not self._reading and self._handler is not None:
             self._reading = True
-            self._loop.add_reader(self._fd, self._readable)
+            self._loop.add_reader(self._fd, self.read)
 
-    def _readable(self) -> None:
+    def hung_up(self, *, reset: bool) -> None:
+        """The other side has closed the connection, or has reset it."""
+        if self._handler is None:
+            return
+        self._has_ended = True
+        if not reset:
+            self._check_end()
+        elif not self._is_reset:
+            self._is_reset = True
+            # The loop has forgotten this socket, or is about to.
+            self._stop_polling()
+            self._close_after(RESET_SECONDS)
+            self._read_rest()
+
+    def _stop_polling(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+
+    def _read_rest(self) -> None:
+        """Read what came before a reset; its error ends the connection."""
+        for _ in range(RESET_READS_MAX):
+            if self._handler is None or self._paused:
+                break
+            self.read()
+        else:
+            self._loop.call_soon(self._read_rest)
+
+    def _check_end(self) -> None:
+        """A reader finds the end by itself; while reads are paused, somebody has to look."""
+        handler = self._handler
+        if handler is None or not self._paused:
+            return
+        try:
+            has_more = bool(self._socket.recv(1, socket.MSG_PEEK))
+        except OSError:
+            has_more = False
+        if not has_more and not handler.eof_received():
+            self.close()
+        elif self._deadline is None:
+            self._close_after(ENDED_SECONDS)
+
+    def _close_after(self, seconds: float) -> None:
+        """Close the connection after a while, however much of it is left."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self._loop.call_later(seconds, self.close)
+
+    def read(self) -> None:
         handler = self._handler
         if handler is None:
             return
+        buffer = handler.get_buffer()
+        if buffer is None:
+            return
         try:
-            count = self._socket.recv_into(handler.get_buffer())
+            count = self._socket.recv_into(buffer)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -307,6 +408,8 @@ class SocketTcpConnection:
 
     def _want_writable(self, wanted: bool) -> None:
         if wanted and not self._writing:
+            if self._is_reset:
+                return
             self._loop.add_writer(self._fd, self._writable)
         elif self._writing and not wanted:
             self._loop.remove_writer(self._fd)
@@ -316,13 +419,15 @@ class SocketTcpConnection:
         handler, self._handler = self._handler, None
         if handler is None:
             return
-        self.pause()
-        self._want_writable(False)
+        self._paused = True
+        self._stop_polling()
+        if self._deadline is not None:
+            self._deadline.cancel()
         self._parts.clear()
         self._hold(0)
         self.pending_bytes = 0
-        self._socket.close()
         self._on_closed(self)
+        self._socket.close()
         handler.closed()
 
 
@@ -359,14 +464,103 @@ class _Rest:
         return self._span.read()[-self.length :]
 
 
+class HangupWatch:
+    """An epoll that reports only ends of connections, as one descriptor of the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._epoll = select.epoll()
+        self._watched: dict[int, SocketTcpConnection] = {}
+        loop.add_reader(self._epoll.fileno(), self._report)
+
+    def add(self, connection: SocketTcpConnection) -> None:
+        # Errors and hang-ups are always reported. Edge-triggered: once each, and not until it is closed.
+        self._watched[connection.descriptor] = connection
+        self._epoll.register(connection.descriptor, select.EPOLLRDHUP | select.EPOLLET)
+
+    def remove(self, connection: SocketTcpConnection) -> None:
+        if self._watched.pop(connection.descriptor, None) is not None:
+            self._epoll.unregister(connection.descriptor)
+
+    def _report(self) -> None:
+        for descriptor, events in self._epoll.poll(0, ENDS_PER_TURN):
+            connection = self._watched.get(descriptor)
+            if connection is not None:
+                connection.hung_up(reset=bool(events & (select.EPOLLERR | select.EPOLLHUP)))
+
+    def close(self) -> None:
+        if not self._epoll.closed:
+            self._loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
+
+
+SHORTAGE_REPORT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionQuotaLimits:
+    """How many connections the listeners of a node have together, under Kafka's names in its settings."""
+
+    connections_max: int = 10_000
+    per_address_max: int = 2**31 - 1
+    # For single addresses, in place of the number above.
+    overrides: Mapping[str, int] = field(default_factory=dict)
+    opened_per_second_max: int = 2**31 - 1
+
+
+class ConnectionQuotas:
+    """The connections of a node, by address, and whether one more is accepted."""
+
+    def __init__(self, limits: ConnectionQuotaLimits | None = None) -> None:
+        self.limits = limits or ConnectionQuotaLimits()
+        self._by_address: dict[str, int] = {}
+        self._credit = float(self.limits.opened_per_second_max)
+        self._credited_at = 0.0
+        self.connections = 0
+        self.refused = 0
+
+    def of(self, address: str) -> int:
+        """How many connections an address has."""
+        return self._by_address.get(address, 0)
+
+    def open(self, address: str) -> bool:
+        """Count a new connection; False if it is one too many, and is not counted."""
+        limits, own = self.limits, self._by_address.get(address, 0)
+        self._credit -= 1
+        if self.connections >= limits.connections_max or own >= limits.overrides.get(
+            address, limits.per_address_max
+        ):
+            self.refused += 1
+            return False
+        self.connections += 1
+        self._by_address[address] = own + 1
+        return True
+
+    def close(self, address: str) -> None:
+        self.connections -= 1
+        left = self._by_address[address] - 1
+        if left:
+            self._by_address[address] = left
+        else:
+            del self._by_address[address]
+
+    def delay_seconds(self, now: float) -> float:
+        """How long to wait before the next connection is accepted."""
+        rate = self.limits.opened_per_second_max
+        self._credit = min(float(rate), self._credit + (now - self._credited_at) * rate)
+        self._credited_at = now
+        return max(0.0, (1 - self._credit) / rate)
+
+
 @dataclass(frozen=True, slots=True)
 class AcceptorOptions:
     """Limits of one listener."""
 
-    connections_max: int = 10_000
     response_memory: int = 1024
-    accepts_per_turn: int = 64
+    accepts_per_turn: int = 16
     retry_seconds: float = 0.1
+    # A client whose descriptor is not below this number is turned away: the rest is for logs.
+    descriptors_below: int = 1 << 30
 
 
 class Acceptor:
@@ -378,16 +572,23 @@ class Acceptor:
         address: Address,
         welcome: Callable[[SocketTcpConnection], TcpProtocol],
         options: AcceptorOptions | None = None,
+        quotas: ConnectionQuotas | None = None,
     ) -> None:
+        """`quotas` may be shared with other listeners."""
         self._loop = loop
         self._welcome = welcome
         self._options = options or AcceptorOptions()
+        self._quotas = quotas or ConnectionQuotas()
         self._pipes: dict[SocketTcpConnection, None] = {}
         self._socket = _listen(address, self._options.response_memory)
+        self._hangups = HangupWatch(loop)
         host, port = self._socket.getsockname()[:2]
         self.address = Address(host, port)
         self._open = True
         self._paused = False
+        # Clients that were turned away since that was last said, and when it may be said again.
+        self._turned_away = 0
+        self._report_at = 0.0
         self._loop.add_reader(self._socket, self._acceptable)
 
     @property
@@ -417,19 +618,28 @@ class Acceptor:
 
     def _acceptable(self) -> None:
         for _ in range(self._options.accepts_per_turn):
+            delay_seconds = self._quotas.delay_seconds(self._loop.time())
+            if delay_seconds:
+                self._rest_for(delay_seconds)
+                return
             try:
-                connection, _ = self._socket.accept()
+                connection, peer = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError as error:
                 if error.errno not in EXHAUSTED:
                     raise
-                self._rest_for_a_while()
+                self._report_shortage()
+                self._rest_for(self._options.retry_seconds)
                 return
-            self._take(connection)
+            self._take(connection, peer[0])
 
-    def _take(self, connection: socket.socket) -> None:
-        if len(self._pipes) >= self._options.connections_max:
+    def _take(self, connection: socket.socket, host: str) -> None:
+        if connection.fileno() >= self._options.descriptors_below:
+            connection.close()
+            self._report_shortage()
+            return
+        if not self._quotas.open(host):
             connection.close()
             return
         connection.setblocking(False)
@@ -437,18 +647,37 @@ class Acceptor:
             _tune(connection)
             pipe = SocketTcpConnection(self._loop, connection, self._forget)
         except OSError:  # the client left while it waited in the queue
+            self._quotas.close(host)
             connection.close()
             return
         self._pipes[pipe] = None
+        self._hangups.add(pipe)
         pipe.start(self._welcome(pipe))
 
     def _forget(self, pipe: SocketTcpConnection) -> None:
         self._pipes.pop(pipe, None)
+        self._quotas.close(pipe.host)
+        self._hangups.remove(pipe)
 
-    def _rest_for_a_while(self) -> None:
-        log.warning("acceptor.out_of_descriptors", address=str(self.address), connections=len(self._pipes))
+    def _rest_for(self, seconds: float) -> None:
+        """Leave new connections in the kernel's queue for a while."""
         self._loop.remove_reader(self._socket)
-        self._loop.call_later(self._options.retry_seconds, self._wake)
+        self._loop.call_later(seconds, self._wake)
+
+    def _report_shortage(self) -> None:
+        """Say that clients are turned away, once in a while."""
+        self._turned_away += 1
+        if self._loop.time() < self._report_at:
+            return
+        self._report_at = self._loop.time() + SHORTAGE_REPORT_SECONDS
+        log.warning(
+            "acceptor.out_of_descriptors",
+            address=str(self.address),
+            connections=len(self._pipes),
+            turned_away=self._turned_away,
+            reason="the limit on open files is nearly reached; what is left is kept for logs",
+        )
+        self._turned_away = 0
 
     def _wake(self) -> None:
         if self._open and not self._paused:
@@ -466,6 +695,7 @@ class Acceptor:
         self.stop_accepting()
         for pipe in self.pipes():
             pipe.close()
+        self._hangups.close()
 
 
 def _tune(connection: socket.socket) -> None:
