@@ -8,7 +8,6 @@ PORT_MAX = 65_535
 NODE_ID_MAX = 2**31 - 1
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MAIN_NAME = "PLAINTEXT"
 _FIELDS = ("name", "protocol", "bind", "advertised")
 
 

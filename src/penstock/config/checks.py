@@ -4,10 +4,19 @@ import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from penstock.config.addresses import MAIN_NAME, ListenAddress, VoterAddress
+from penstock.config.addresses import ListenAddress, VoterAddress
 from penstock.config.settings import peer_address
 
 Named = Callable[[str], str]
+DEFAULT_SOURCE = "default"
+# Each of them is a setting of brokers too, and brokers have more of the kind: they must fit together.
+GROUP_TIMES = (
+    "groups.heartbeat_interval_ms",
+    "groups.heartbeat_interval_ms_min",
+    "groups.session_timeout_ms",
+    "groups.session_timeout_ms_max",
+    "groups.session_timeout_ms_min",
+)
 
 
 def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[str]:
@@ -16,34 +25,36 @@ def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Ite
     def named(key: str) -> str:
         return f"{key} ({origins[key]})"
 
-    session, heartbeat = "groups.session_timeout_ms", "groups.heartbeat_interval_ms"
-    if values[heartbeat] >= values[session]:
-        yield f"{named(heartbeat)} = {values[heartbeat]} must be below {named(session)} = {values[session]}"
     if values["topics.retention_hours"] == 0:
         yield f"{named('topics.retention_hours')} must not be 0: -1 keeps records for ever"
-    if values["node.kafka_settings"]:
-        yield from _kafka_settings(values["node.kafka_settings"], named("node.kafka_settings"))
+    if values["node.kafka_settings"] or any(origins[key] != DEFAULT_SOURCE for key in GROUP_TIMES):
+        yield from _kafka_settings(values, named)
     body, in_flight = "rest.body_bytes_max", "rest.in_flight_bytes_max"
     if values[in_flight] < values[body]:
         yield f"{named(in_flight)} = {values[in_flight]} must not be below {named(body)} = {values[body]}"
-    yield from _session_bounds(values, named)
+    yield from _broker_session(values, named)
     yield from _repeated("node.roles", values["node.roles"], origins)
     yield from _voters(values, origins, named)
     names = [listener.name.lower() for listener in values["listen.listeners"]]
     yield from _repeated("listen.listeners", names, origins)
-    if MAIN_NAME.lower() in names:
-        yield f"{named('listen.listeners')} names {MAIN_NAME}, which is the listener of listen.kafka"
+    main = values["listen.protocol"]
+    if main.lower() in names:
+        yield f"{named('listen.listeners')} names {main}, which is the listener of listen.kafka"
     advertised = values["listen.advertised"]
     if advertised != "auto" and advertised.is_every_interface:
         yield f"{named('listen.advertised')} = {advertised} needs a host that clients can reach"
     yield from _shared_ports(values, named)
 
 
-def _kafka_settings(items: tuple[str, ...], name: str) -> Iterator[str]:
+def _kafka_settings(values: Mapping[str, Any], named: Named) -> Iterator[str]:
     # Imported where it is used: the tables of Kafka's settings take a while to load.
-    from penstock.config.kafka_settings import problems_with_kafka_settings
+    from penstock.config.kafka_settings import problems_together, problems_with_kafka_settings
 
-    yield from (f"{name}: {problem}" for problem in problems_with_kafka_settings(items))
+    items = values["node.kafka_settings"]
+    problems = [f"{named('node.kafka_settings')}: {one}" for one in problems_with_kafka_settings(items)]
+    yield from problems
+    if not problems:
+        yield from problems_together(items, {key: values[key] for key in GROUP_TIMES}, named)
 
 
 def _voters(values: Mapping[str, Any], origins: Mapping[str, str], named: Named) -> Iterator[str]:
@@ -98,10 +109,13 @@ def _is_number(host: str) -> bool:
     return True
 
 
-def _session_bounds(values: Mapping[str, Any], named: Named) -> Iterator[str]:
-    lowest, highest = "groups.session_timeout_ms_min", "groups.session_timeout_ms_max"
-    if values[lowest] > values[highest]:
-        yield f"{named(lowest)} = {values[lowest]} must not be above {named(highest)} = {values[highest]}"
+def _broker_session(values: Mapping[str, Any], named: Named) -> Iterator[str]:
+    session, heartbeat = "cluster.session_timeout_ms", "cluster.heartbeat_interval_ms"
+    if 2 * values[heartbeat] > values[session]:
+        yield (
+            f"{named(heartbeat)} = {values[heartbeat]} must not be above half of "
+            f"{named(session)} = {values[session]}"
+        )
 
 
 def _repeated(key: str, items: Any, origins: Mapping[str, str]) -> Iterator[str]:

@@ -4,17 +4,25 @@ Most of what Kafka's server.properties has is a setting of the node with another
 while the cluster runs. The rest is written as it is in Kafka, in `node.kafka_settings`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from penstock.core.metadata import ConfigResourceType
-from penstock.core.metadata.configs import BROKER_CONFIGS, DynamicUpdateMode, unknown_key
+from penstock.core.metadata.configs import (
+    BROKER_CONFIGS,
+    ConfigLayers,
+    DynamicUpdateMode,
+    broken_orders,
+    unknown_key,
+)
 
 # Kafka's name of a broker setting, and the setting of the node that decides it.
 DECIDED_BY: Mapping[str, str] = {
     "advertised.listeners": "listen.advertised",
     "auto.create.topics.enable": "topics.auto_create",
+    "broker.heartbeat.interval.ms": "cluster.heartbeat_interval_ms",
     "broker.id": "node.id",
     "broker.rack": "node.rack",
+    "broker.session.timeout.ms": "cluster.session_timeout_ms",
     "controller.quorum.voters": "cluster.voters",
     "default.replication.factor": "topics.replication_factor",
     "group.consumer.heartbeat.interval.ms": "groups.heartbeat_interval_ms",
@@ -49,15 +57,10 @@ DECIDED_BY: Mapping[str, str] = {
 }
 # What a node is built with: these are shown, and nothing changes them.
 BUILT_IN = (
-    "broker.heartbeat.interval.ms",
-    "broker.session.timeout.ms",
-    "connections.max.idle.ms",
     "controller.listener.names",
     "fetch.max.bytes",
     "inter.broker.listener.name",
-    "max.incremental.fetch.session.cache.slots",
     "replica.fetch.max.bytes",
-    "socket.request.max.bytes",
 )
 # Leaders and the controller must agree on these: they are changed for all brokers at once.
 SHARED_BY_ALL = ("min.insync.replicas", "unclean.leader.election.enable")
@@ -80,6 +83,20 @@ def problems_with_kafka_settings(items: Sequence[str]) -> Iterator[str]:
             problem = _problem(name, item.partition("=")[2].strip())
             if problem is not None:
                 yield problem
+
+
+def problems_together(
+    items: Sequence[str], decided: Mapping[str, int], named: Callable[[str], str]
+) -> Iterator[str]:
+    """What `node.kafka_settings` and these settings of the node ask for that cannot be, a sentence each."""
+    names = {name: setting for name, setting in DECIDED_BY.items() if setting in decided}
+    static = {name: str(decided[setting]) for name, setting in names.items()} | kafka_settings(items)
+
+    def shown(name: str) -> str:
+        return named(names[name]) if name in names else name
+
+    for order, least, most in broken_orders(ConfigLayers(ConfigResourceType.BROKER, static=static), static):
+        yield f"{shown(order.lower)} = {least} {order.words} {shown(order.upper)} = {most}"
 
 
 def _problem(name: str, value: str) -> str | None:

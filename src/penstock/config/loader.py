@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from penstock.config.checks import contradictions
+from penstock.config.checks import DEFAULT_SOURCE, contradictions
 from penstock.config.environment import RawSetting, read_environment
 from penstock.config.errors import ConfigError, unknown, unusable
 from penstock.config.schema import SETTINGS
@@ -16,7 +16,6 @@ from penstock.config.settings import Config, ConfigSection
 # A configuration is a page or two; anything larger is the wrong file.
 FILE_BYTES_MAX = 1 << 20
 DEFAULT_FILE = "penstock.yaml"
-DEFAULT_SOURCE = "default"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ import msgspec
 from msgspec import Meta
 
 from penstock.config.addresses import (
-    MAIN_NAME,
     NODE_ID_MAX,
     AddressOrAuto,
     ListenAddress,
     ListenerSetting,
+    Protocol,
     VoterAddress,
 )
 
@@ -74,8 +74,15 @@ class ListenSettings(ConfigSection, frozen=True):
 
     kafka: Annotated[
         ListenAddress,
-        Meta(description="Kafka protocol, without encryption; the listener called `PLAINTEXT`."),
+        Meta(description="Kafka protocol; the listener is called as `listen.protocol` says."),
     ] = ListenAddress("127.0.0.1", 9092)
+    protocol: Annotated[
+        Protocol,
+        Meta(
+            description="How clients of `listen.kafka` are protected: SSL is TLS, SASL is a login; the same "
+            "on every node."
+        ),
+    ] = "PLAINTEXT"
     advertised: Annotated[
         AddressOrAuto,
         Meta(
@@ -117,7 +124,7 @@ class ListenSettings(ConfigSection, frozen=True):
     @property
     def kafka_listeners(self) -> tuple[ListenerSetting, ...]:
         """Every Kafka listener: that of `listen.kafka` first."""
-        return (ListenerSetting(MAIN_NAME, "PLAINTEXT", self.kafka, self.advertised), *self.listeners)
+        return (ListenerSetting(self.protocol, self.protocol, self.kafka, self.advertised), *self.listeners)
 
 
 class ClusterSettings(ConfigSection, frozen=True):
@@ -141,6 +148,24 @@ class ClusterSettings(ConfigSection, frozen=True):
             "may lead, and what another one has beyond its end is lost. The controller's value counts.",
         ),
     ] = 5_000
+    session_timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=1_000,
+            le=600_000,
+            description="Silence after which this broker is fenced and others lead its partitions; cut off "
+            "from the controller, it answers clients for no longer. The broker registers it when it starts.",
+        ),
+    ] = 2_000
+    heartbeat_interval_ms: Annotated[
+        int,
+        Meta(
+            ge=10,
+            le=300_000,
+            description="How often this broker reports to the controller; half of "
+            "`cluster.session_timeout_ms` at most.",
+        ),
+    ] = 500
 
 
 class FsyncSettings(ConfigSection, frozen=True):
@@ -155,7 +180,9 @@ class FsyncSettings(ConfigSection, frozen=True):
     ] = "every"
     interval_ms: Annotated[
         int,
-        Meta(ge=1, le=INT32_MAX, description="How often mode `interval` syncs, and so how much it may lose."),
+        Meta(
+            ge=10, le=INT32_MAX, description="How often mode `interval` syncs, and so how much it may lose."
+        ),
     ] = 1_000
 
 
@@ -166,17 +193,19 @@ class StorageSettings(ConfigSection, frozen=True):
         int, Meta(ge=KIBIBYTE, le=INT32_MAX, description="Size at which a log starts a new segment file.")
     ] = GIBIBYTE
     index_interval_bytes: Annotated[
-        int, Meta(ge=1, le=INT32_MAX, description="Log bytes between two entries of the offset index.")
+        int, Meta(ge=1, le=MEBIBYTE, description="Log bytes between two entries of the offset index.")
     ] = 4_096
     time_index_interval_ms: Annotated[
         int, Meta(ge=0, le=INT32_MAX, description="Least time between two entries of the time index.")
     ] = 1_000
     retention_check_ms: Annotated[
         int,
-        Meta(ge=1, le=INT32_MAX, description="How often logs are looked at for what is too old or too much."),
+        Meta(
+            ge=100, le=INT32_MAX, description="How often logs are looked at for what is too old or too much."
+        ),
     ] = 300_000
     compaction_interval_ms: Annotated[
-        int, Meta(ge=1, le=INT32_MAX, description="How often logs are looked at for compaction.")
+        int, Meta(ge=100, le=INT32_MAX, description="How often logs are looked at for compaction.")
     ] = 15_000
     scrub_bytes_per_second: Annotated[
         int,
@@ -187,8 +216,25 @@ class StorageSettings(ConfigSection, frozen=True):
         ),
     ] = 2 * MEBIBYTE
     scrub_interval_ms: Annotated[
-        int, Meta(ge=1, le=INT64_MAX, description="How often every segment is verified.")
+        int, Meta(ge=100, le=INT64_MAX, description="How often every segment is verified.")
     ] = 604_800_000
+    checkpoint_interval_ms: Annotated[
+        int,
+        Meta(
+            ge=1_000,
+            le=3_600_000,
+            description="How old the checkpoint of a log becomes that is written to: a start after a crash "
+            "reads what was written since. Until a log has one, its file stays open.",
+        ),
+    ] = 10_000
+    disk_free_bytes_min: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=INT64_MAX,
+            description="With less free space than this, the disk counts as full: `/ready` says so.",
+        ),
+    ] = 16 * MEBIBYTE
     fsync: FsyncSettings = FsyncSettings()
 
 
@@ -212,7 +258,7 @@ class TopicSettings(ConfigSection, frozen=True):
         ),
     ] = -1
     message_bytes_max: Annotated[
-        int, Meta(ge=100, le=INT32_MAX, description="Largest batch of records that is accepted.")
+        int, Meta(ge=100, le=56 * MEBIBYTE, description="Largest batch of records that is accepted.")
     ] = (1 << 20) + 12
 
 
@@ -233,21 +279,22 @@ class GroupSettings(ConfigSection, frozen=True):
     """How consumer groups are looked after."""
 
     session_timeout_ms: Annotated[
-        int, Meta(ge=1, le=INT32_MAX, description="Silence after which a member counts as gone.")
+        int, Meta(ge=100, le=INT32_MAX, description="Silence after which a member counts as gone.")
     ] = 30_000
     session_timeout_ms_min: Annotated[
         int,
-        Meta(ge=1, le=INT32_MAX, description="Shortest session timeout that a classic member may ask for."),
+        Meta(ge=100, le=INT32_MAX, description="Shortest session timeout that a classic member may ask for."),
     ] = 6_000
     session_timeout_ms_max: Annotated[
         int,
-        Meta(ge=1, le=INT32_MAX, description="Longest session timeout that a classic member may ask for."),
+        Meta(ge=100, le=INT32_MAX, description="Longest session timeout that a classic member may ask for."),
     ] = 1_800_000
     heartbeat_interval_ms: Annotated[
-        int, Meta(ge=1, le=INT32_MAX, description="Heartbeat interval that the broker tells KIP-848 members.")
+        int,
+        Meta(ge=10, le=INT32_MAX, description="Heartbeat interval that the broker tells KIP-848 members."),
     ] = 500
     heartbeat_interval_ms_min: Annotated[
-        int, Meta(ge=1, le=INT32_MAX, description="Lower bound of a group's own heartbeat interval.")
+        int, Meta(ge=10, le=INT32_MAX, description="Lower bound of a group's own heartbeat interval.")
     ] = 100
     initial_rebalance_delay_ms: Annotated[
         int,
@@ -322,14 +369,14 @@ class RestSettings(ConfigSection, frozen=True):
     body_timeout_ms: Annotated[
         int,
         Meta(
-            ge=1,
+            ge=100,
             le=INT32_MAX,
             description="How long a client may take to send a request, or a part of a stream.",
         ),
     ] = 30_000
     response_timeout_ms: Annotated[
         int,
-        Meta(ge=1, le=INT32_MAX, description="How long a client may leave a response unread."),
+        Meta(ge=100, le=INT32_MAX, description="How long a client may leave a response unread."),
     ] = 30_000
     hung_timeout_ms: Annotated[
         int,
@@ -339,6 +386,15 @@ class RestSettings(ConfigSection, frozen=True):
             description="How long the process may give no sign of life before it is ended and started again.",
         ),
     ] = 15_000
+    nice: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=19,
+            description="How much the process lets the Kafka port go first where processor time is short "
+            "(nice(1)); 0 is not at all.",
+        ),
+    ] = 10
 
 
 class ClientDefaults(ConfigSection, frozen=True):
@@ -359,13 +415,100 @@ class ClientDefaults(ConfigSection, frozen=True):
     ] = 5
 
 
-class SecuritySettings(ConfigSection, frozen=True):
-    """Who may connect."""
+class TlsSettings(ConfigSection, frozen=True):
+    """Certificates of this node, for listeners with SSL or SASL_SSL; they are read again when they change."""
 
-    authentication: Annotated[
-        Literal["none", "scram"],
-        Meta(description="How clients prove who they are; `none` believes everybody."),
+    certificate: Annotated[
+        str, Meta(description="PEM file with the node's certificate and the chain behind it.")
+    ] = ""
+    key: Annotated[str, Meta(description="PEM file with its private key, which nobody else may read.")] = ""
+    authority: Annotated[
+        str, Meta(description="PEM file with the authorities that clients' certificates are checked with.")
+    ] = ""
+    client_auth: Annotated[
+        Literal["none", "want", "need"],
+        Meta(description="Whether clients are asked for a certificate, and turned away without one."),
     ] = "none"
+    version_min: Annotated[
+        Literal["1.2", "1.3"], Meta(description="The oldest version of TLS that is spoken.")
+    ] = "1.2"
+    principal_rules: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Who the owner of a certificate is, by its subject: `DEFAULT`, or "
+            "`RULE:pattern/replacement/`, with `L` or `U` behind it for lower or upper case; the first that "
+            "fits counts. `DEFAULT` is the common name."
+        ),
+    ] = ("DEFAULT",)
+
+
+class SaslSettings(ConfigSection, frozen=True):
+    """How clients of listeners with SASL log in."""
+
+    mechanisms: Annotated[
+        tuple[Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"], ...],
+        Meta(min_length=1, description="Which mechanisms are offered."),
+    ] = ("SCRAM-SHA-512", "SCRAM-SHA-256")
+    reauthenticate_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=INT64_MAX,
+            description="After how long a client has to log in again (`connections.max.reauth.ms`); "
+            "0 is never.",
+        ),
+    ] = 0
+
+
+class OAuthSettings(ConfigSection, frozen=True):
+    """Which bearer tokens count, for OAUTHBEARER."""
+
+    jwks: Annotated[
+        str, Meta(description="The issuer's public keys: a JWKS file, or an http(s) address.")
+    ] = ""
+    issuer: Annotated[str, Meta(description="Who has signed them (`iss`); empty is anybody.")] = ""
+    audience: Annotated[str, Meta(description="Whom they are for (`aud`); empty is anybody.")] = ""
+    scope: Annotated[str, Meta(description="What they must allow (`scope`); empty is nothing.")] = ""
+    user_claim: Annotated[str, Meta(min_length=1, description="The claim that names the user.")] = "sub"
+    clock_skew_ms: Annotated[int, Meta(ge=0, le=3_600_000, description="By how much clocks may differ.")] = (
+        30_000
+    )
+    refresh_ms: Annotated[
+        int, Meta(ge=1_000, le=INT64_MAX, description="How often the keys are read again.")
+    ] = 3_600_000
+
+
+class SecuritySettings(ConfigSection, frozen=True):
+    """Who may do what."""
+
+    enabled: Annotated[
+        bool,
+        Meta(
+            description="Let access rules decide what clients may do; without a rule, only super users may "
+            "do anything."
+        ),
+    ] = False
+    super_users: Annotated[
+        tuple[str, ...],
+        Meta(description="Users who may do everything, such as `admin`."),
+    ] = ()
+    open_without_rules: Annotated[
+        bool,
+        Meta(
+            description="Let everyone do everything to what no access rule names "
+            "(`allow.everyone.if.no.acl.found`)."
+        ),
+    ] = False
+    admin_user: Annotated[
+        str,
+        Meta(description="A first user: it gets the password of `admin_password_file` unless it has one."),
+    ] = ""
+    admin_password_file: Annotated[
+        str, Meta(description="File with that password, which nobody else may read.")
+    ] = ""
+    sasl: SaslSettings = SaslSettings()
+    tls: TlsSettings = TlsSettings()
+    oauth: OAuthSettings = OAuthSettings()
 
 
 class MetricsSettings(ConfigSection, frozen=True):

@@ -20,11 +20,11 @@ def warnings_for(config: Config) -> list[str]:
     open_doors = [
         f"listen.{name} ({address})" for name, address in listening.items() if not address.is_loopback
     ]
-    if open_doors and config.security.authentication == "none":
+    if open_doors and not config.security.enabled:
         warnings.append(
-            f"{', '.join(open_doors)}: reachable from other machines, and nobody is asked who they are "
-            "(security.authentication: none, and nothing else is available so far); bind to 127.0.0.1, "
-            "or see that only those who may read and write everything can connect"
+            f"{', '.join(open_doors)}: reachable from other machines, and everyone may read and write "
+            "everything; security.enabled: true lets access rules decide (docs/operations/security.md), "
+            "or bind to 127.0.0.1"
         )
     if config.storage.fsync.mode == "none":
         warnings.append(
@@ -35,14 +35,10 @@ def warnings_for(config: Config) -> list[str]:
 
 def not_available(config: Config) -> list[str]:
     """Settings that ask for what does not exist yet: a node must refuse them rather than ignore them."""
-    problems = [
-        f"listen.listeners: {listener.name} asks for {listener.protocol}; only PLAINTEXT is available so far"
-        for listener in config.listen.listeners
-        if listener.protocol != "PLAINTEXT"
-    ]
-    if config.security.authentication != "none":
+    problems = []
+    if config.security.enabled and config.rest.enabled:
         problems.append(
-            f"security.authentication: {config.security.authentication} is not available so far; bind to "
-            "127.0.0.1, or to a network where everybody may read and write everything"
+            "security.enabled: REST, WebSocket and gRPC do not ask who is calling so far; "
+            "set rest.enabled: false"
         )
     return problems

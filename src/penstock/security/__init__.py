@@ -1,13 +1,20 @@
-"""Sessions, authorization and quotas.
+"""Who is calling, may they, and how much.
 
-Every request goes through an `Authorizer` with its `Session`: `authorize` before anything is
-done, `charge` for what it cost. A listener without an authorizer allows everything at no charge;
-access control lists and quotas are authorizers, and nothing else changes when they come.
+Every request goes through an `Authorizer` with its `Session`: `authorize` before anything is done, `charge`
+for what it cost. A listener without an authorizer allows everything at no charge.
 
-Left out: authentication (SASL, TLS), which fills the principal in.
+    authenticator   logins by SASL; passwords by the metadata's credentials, `login_limits` for failures
+    oauth           bearer tokens, by the keys of their issuer
+    tls_contexts    a node's certificate, and who the owner of a client's is
+    acls, quotas    the rules and limits of the metadata; `access_control` is the authorizer made of both
+    certificates    a private authority for those who have none
+    options         what can be chosen
+
+Left out: identities for HTTP and gRPC, and for nodes among themselves; encryption at rest; an audit log.
 """
 
-from penstock.security.authorizer import AclOperation, Authorizer, QuotaType, Resource, ResourceType
+from penstock.core.metadata.access import AclOperation, ResourceType
+from penstock.security.authorizer import Authorizer, QuotaType, Resource
 from penstock.security.sessions import ANONYMOUS, Principal, Session
 
 __all__ = [

@@ -3,31 +3,8 @@
 import enum
 from typing import NamedTuple, Protocol
 
+from penstock.core.metadata.access import AclOperation, ResourceType
 from penstock.security.sessions import Session
-
-
-class AclOperation(enum.Enum):
-    """What a request wants to do, as access control lists name it."""
-
-    READ = "read"
-    WRITE = "write"
-    CREATE = "create"
-    DELETE = "delete"
-    ALTER = "alter"
-    DESCRIBE = "describe"
-    CLUSTER_ACTION = "cluster action"
-    DESCRIBE_CONFIGS = "describe configs"
-    ALTER_CONFIGS = "alter configs"
-    IDEMPOTENT_WRITE = "idempotent write"
-
-
-class ResourceType(enum.Enum):
-    """The kind of thing that a request wants to do it to."""
-
-    TOPIC = "topic"
-    GROUP = "group"
-    CLUSTER = "cluster"
-    TRANSACTIONAL_ID = "transactional id"
 
 
 class Resource(NamedTuple):
@@ -50,6 +27,12 @@ class Authorizer(Protocol):
     """Decides who may do what, and how fast."""
 
     def authorize(self, session: Session, operation: AclOperation, resource: Resource) -> bool: ...
+
+    def authorize_any(self, session: Session, operation: AclOperation, kind: ResourceType) -> bool:
+        """Whether the session may do this to a resource of the kind, whichever it is."""
+
+    def charge_connection(self, host: str) -> int:
+        """Count a new connection of an address; returns for how many milliseconds it is not to be read."""
 
     def charge(self, session: Session, cost: QuotaType, amount: int) -> int:
         """Count what a request cost; returns for how many milliseconds its client is to be throttled."""

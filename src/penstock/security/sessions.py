@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from penstock.core.metadata.access import AclOperation
+
 
 class Principal(NamedTuple):
     """An identity, written as Kafka's tools write it: `User:alice`."""
@@ -23,3 +25,7 @@ class Session(NamedTuple):
     listener: str
     client_id: str
     host: str
+    # The principal as access rules write it.
+    principal_name: str = "User:ANONYMOUS"
+    # What an API key narrows its user's permissions down to; None is everything.
+    scope: frozenset[AclOperation] | None = None

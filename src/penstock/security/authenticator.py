@@ -1,0 +1,187 @@
+"""Logins: which SASL mechanisms a listener offers, and who a client turns out to be.
+
+    PLAIN, SCRAM-SHA-256, SCRAM-SHA-512   by the credentials of the metadata
+    OAUTHBEARER                           by a token that an issuer has signed (`oauth`)
+
+PLAIN is checked against what is kept for SCRAM: no password is stored twice, or in clear. That takes
+milliseconds, so a thread does it; a password that was right is known again by a keyed hash, whose key ends
+with the process. A user that does not exist is checked like one that does.
+"""
+
+import base64
+import hmac
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, TypeAlias
+
+from penstock.core.metadata import MetadataImage
+from penstock.core.metadata.access import ScramCredential, ScramMechanism
+from penstock.core.model import Instant, ProtocolError
+from penstock.core.sasl import (
+    LoggedIn,
+    Refused,
+    ScramExchange,
+    Step,
+    decoy_credential,
+    is_password,
+    read_oauth_message,
+    read_plain_message,
+)
+from penstock.runtime import ExecutorKind, Runtime
+from penstock.security.login_limits import LoginLimits
+from penstock.security.options import OAUTHBEARER
+
+PLAIN = "PLAIN"
+SCRAM = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
+MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", PLAIN, OAUTHBEARER)
+KNOWN_PASSWORDS_MAX = 10_000
+NONCE_BYTES = 24
+OnStep: TypeAlias = Callable[[Step], None]
+
+
+class Token(Protocol):
+    """What a token says that counts."""
+
+    @property
+    def user(self) -> str: ...
+
+    @property
+    def expires(self) -> Instant:
+        """When it ends, on the clock of deadlines."""
+
+
+class TokenVerifier(Protocol):
+    """Checks bearer tokens."""
+
+    def verify(self, token: str, done: Callable[["Token | str"], None]) -> None:
+        """Call `done` with what the token says, or with why it does not count."""
+
+
+class SaslLogin(Protocol):
+    """One login of a client, message by message."""
+
+    def step(self, content: bytes, on_step: OnStep) -> None:
+        """Take a message; `on_step` is called with what it leads to, now or later."""
+
+
+class Authenticator:
+    """Begins logins, by the credentials of the newest image that this node has."""
+
+    def __init__(
+        self, runtime: Runtime, mechanisms: tuple[str, ...], tokens: TokenVerifier | None = None
+    ) -> None:
+        assert tokens is not None or OAUTHBEARER not in mechanisms
+        self.mechanisms = mechanisms
+        self.limits = LoginLimits()
+        self._runtime = runtime
+        self._tokens = tokens
+        self._image = MetadataImage()
+        self._secret = runtime.entropy.bytes(32)
+        # Hashes of passwords that were right, by user and credential.
+        self._known: OrderedDict[tuple[str, bytes], bytes] = OrderedDict()
+
+    def on_metadata(self, image: MetadataImage) -> None:
+        self._image = image
+
+    def login(self, mechanism: str) -> SaslLogin | None:
+        """Begin a login; None if the mechanism is not offered."""
+        if mechanism not in self.mechanisms:
+            return None
+        if mechanism == PLAIN:
+            return _PlainLogin(self)
+        if mechanism == OAUTHBEARER:
+            assert self._tokens is not None
+            return _TokenLogin(self._tokens)
+        scram = SCRAM[mechanism]
+        nonce = base64.b64encode(self._runtime.entropy.bytes(NONCE_BYTES)).decode()
+        return _ScramLogin(ScramExchange(scram, nonce, partial(self._credential, mechanism=scram)))
+
+    def _credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
+        found = self._image.credentials.get((user, mechanism))
+        return decoy_credential(user, mechanism, self._secret) if found is None else found
+
+    def is_user(self, user: str) -> bool:
+        """Whether the user has a password of any kind."""
+        return any((user, mechanism) in self._image.credentials for mechanism in ScramMechanism)
+
+    def check_password(self, user: str, password: str, done: Callable[[bool], None]) -> None:
+        """Call `done` with whether this is the user's password."""
+        credential = next(
+            (
+                found
+                for mechanism in ScramMechanism
+                if (found := self._image.credentials.get((user, mechanism))) is not None
+            ),
+            None,
+        )
+        if credential is None:
+            credential = decoy_credential(user, ScramMechanism.SCRAM_SHA_256, self._secret)
+        key = user, credential.stored_key
+        digest = hmac.digest(self._secret, password.encode(), "sha256")
+        known = self._known.get(key)
+        if known is not None and hmac.compare_digest(known, digest):
+            self._known.move_to_end(key)
+            done(True)
+            return
+
+        def checked(is_right: bool) -> None:
+            if is_right:
+                self._known[key] = digest
+                if len(self._known) > KNOWN_PASSWORDS_MAX:
+                    self._known.popitem(last=False)
+            done(is_right)
+
+        def failed(_error: Exception) -> None:
+            # Too many logins wait already: this one may be tried again.
+            done(False)
+
+        work = partial(is_password, credential, password)
+        self._runtime.spawn.spawn(work, checked, failed, ExecutorKind.DISK)
+
+
+class _ScramLogin:
+    def __init__(self, exchange: ScramExchange) -> None:
+        self._exchange = exchange
+
+    def step(self, content: bytes, on_step: OnStep) -> None:
+        on_step(self._exchange.step(content))
+
+
+class _PlainLogin:
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+
+    def step(self, content: bytes, on_step: OnStep) -> None:
+        try:
+            user, password = read_plain_message(content)
+        except ProtocolError as error:
+            on_step(Refused(str(error)))
+            return
+
+        def checked(is_right: bool) -> None:
+            on_step(LoggedIn(user) if is_right else Refused(f"{user}: unknown user or wrong password", user))
+
+        self._authenticator.check_password(user, password, checked)
+
+
+class _TokenLogin:
+    def __init__(self, tokens: TokenVerifier) -> None:
+        self._tokens = tokens
+
+    def step(self, content: bytes, on_step: OnStep) -> None:
+        try:
+            message = read_oauth_message(content)
+        except ProtocolError as error:
+            on_step(Refused(str(error)))
+            return
+
+        def verified(token: Token | str) -> None:
+            if isinstance(token, str):
+                on_step(Refused(token))
+            elif message.authorization_id not in ("", token.user):
+                on_step(Refused(f"{token.user} wants to act as {message.authorization_id}", token.user))
+            else:
+                on_step(LoggedIn(token.user, expires=token.expires))
+
+        self._tokens.verify(message.token, verified)

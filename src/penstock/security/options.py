@@ -1,0 +1,61 @@
+"""What can be chosen about a node's security; light, so that a node without it loads nothing else."""
+
+from collections.abc import Iterable
+
+from penstock.core.values import dataclass
+
+TLS_PROTOCOLS = ("SSL", "SASL_SSL")
+SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
+DEFAULT_RULE = "DEFAULT"
+OAUTHBEARER = "OAUTHBEARER"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """Files and demands of listeners with TLS; see `security.tls` of the configuration."""
+
+    certificate: str
+    key: str
+    authority: str = ""
+    client_auth: str = "none"
+    version_min: str = "1.2"
+    principal_rules: tuple[str, ...] = (DEFAULT_RULE,)
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthOptions:
+    """Which bearer tokens count; see `security.oauth` of the configuration."""
+
+    jwks: str
+    issuer: str = ""
+    audience: str = ""
+    scope: str = ""
+    user_claim: str = "sub"
+    clock_skew_ms: int = 30_000
+    refresh_ms: int = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityOptions:
+    """Who may do what on a node."""
+
+    enabled: bool = False
+    super_users: tuple[str, ...] = ()
+    open_without_rules: bool = False
+    admin_user: str = ""
+    admin_password_file: str = ""
+    mechanisms: tuple[str, ...] = ("SCRAM-SHA-512", "SCRAM-SHA-256")
+    reauthenticate_ms: int = 0
+    tls: TlsOptions | None = None
+    oauth: OAuthOptions | None = None
+
+    def problem_with(self, protocols: Iterable[str]) -> str | None:
+        """What is missing for listeners with these protocols."""
+        for protocol in protocols:
+            if protocol in TLS_PROTOCOLS and self.tls is None:
+                return f"a listener with {protocol} needs security.tls.certificate and security.tls.key"
+            if protocol in SASL_PROTOCOLS and OAUTHBEARER in self.mechanisms and self.oauth is None:
+                return "OAUTHBEARER needs security.oauth.jwks"
+        if bool(self.admin_user) is not bool(self.admin_password_file):
+            return "security.admin_user and security.admin_password_file belong together"
+        return None

@@ -1,0 +1,150 @@
+"""The TLS of a node's listeners: its certificate, whom it trusts, and who the owner of a certificate is."""
+
+import os
+import re
+import ssl
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+
+from penstock.core.model import PenstockError
+from penstock.observability import log
+from penstock.security.options import DEFAULT_RULE, TlsOptions
+from penstock.security.sessions import ANONYMOUS, Principal
+
+SUBJECT_CHARS_MAX = 2_000
+_RULE = re.compile(r"RULE:(?P<pattern>.*?(?<!\\))/(?P<replacement>.*?)/(?P<case>[LU]?)")
+_GROUP = re.compile(r"\$(\d)")
+
+
+class TlsUnusable(PenstockError):
+    """The certificates cannot be used; says which file, and why."""
+
+
+class PrincipalRule(NamedTuple):
+    """`RULE:pattern/replacement/`: what the subject of a certificate becomes if the pattern fits."""
+
+    pattern: re.Pattern[str]
+    replacement: str
+    case: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> "PrincipalRule":
+        """Read a rule; TlsUnusable says what is wrong. `DEFAULT` is the whole subject."""
+        if text == DEFAULT_RULE:
+            return cls(re.compile(r"^(.*)$"), "$1")
+        found = _RULE.fullmatch(text)
+        if found is None:
+            raise TlsUnusable(
+                f"security.tls.principal_rules: not RULE:pattern/replacement/ or DEFAULT: {text!r}"
+            )
+        try:
+            pattern = re.compile(found["pattern"])
+        except re.error as error:
+            raise TlsUnusable(f"security.tls.principal_rules: {text!r}: {error}") from None
+        if any(int(number) > pattern.groups for number in _GROUP.findall(found["replacement"])):
+            raise TlsUnusable(
+                f"security.tls.principal_rules: {text!r} names a group that its pattern does not have"
+            )
+        return cls(pattern, found["replacement"], found["case"])
+
+    def apply(self, subject: str) -> str | None:
+        """The name that the rule makes of a subject; None if it does not fit."""
+        found = self.pattern.match(subject)
+        if found is None:
+            return None
+        name = _GROUP.sub(lambda group: found[int(group[1])] or "", self.replacement)
+        return name.lower() if self.case == "L" else name.upper() if self.case == "U" else name
+
+
+class TlsContexts:
+    """The context that new connections get, made again when a file changes. Those that exist keep theirs."""
+
+    def __init__(self, options: TlsOptions) -> None:
+        """Read the files, or raise TlsUnusable."""
+        self._options = options
+        self._rules = tuple(map(PrincipalRule.parse, options.principal_rules))
+        self._read = self._stamps()
+        self.current = make_context(options)
+
+    def check(self) -> None:
+        """Read the files again if they have changed; what cannot be used is reported, and changes nothing."""
+        stamps = self._stamps()
+        if stamps == self._read:
+            return
+        self._read = stamps
+        try:
+            self.current = make_context(self._options)
+        except TlsUnusable as error:
+            log.error("tls.certificate_refused", reason=str(error))
+        else:
+            log.info("tls.certificate_replaced", file=self._options.certificate)
+
+    def principal_of(self, certificate: bytes | None) -> Principal:
+        """Who the owner of a certificate is; nobody without one."""
+        if certificate is None:
+            return ANONYMOUS
+        subject = x509.load_der_x509_certificate(certificate).subject.rfc4514_string()[:SUBJECT_CHARS_MAX]
+        for rule in self._rules:
+            name = rule.apply(subject)
+            if name:
+                return Principal("User", name)
+        return ANONYMOUS
+
+    def _stamps(self) -> tuple[object, ...]:
+        return tuple(_stamp(path) for path in self._files())
+
+    def _files(self) -> list[str]:
+        options = self._options
+        return [path for path in (options.certificate, options.key, options.authority) if path]
+
+
+def make_context(options: TlsOptions) -> ssl.SSLContext:
+    """A server's context, or TlsUnusable."""
+    check_private(options.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = (
+        ssl.TLSVersion.TLSv1_3 if options.version_min == "1.3" else ssl.TLSVersion.TLSv1_2
+    )
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    _load(context, options)
+    if options.client_auth != "none":
+        context.verify_mode = ssl.CERT_REQUIRED if options.client_auth == "need" else ssl.CERT_OPTIONAL
+    return context
+
+
+def _load(context: ssl.SSLContext, options: TlsOptions) -> None:
+    try:
+        context.load_cert_chain(options.certificate, options.key)
+    except FileNotFoundError:
+        missing = next(each for each in (options.certificate, options.key) if not os.path.exists(each))
+        raise TlsUnusable(f"{missing} is missing") from None
+    except (ssl.SSLError, OSError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+        raise TlsUnusable(f"{options.certificate} and {options.key} cannot be used: {reason}") from None
+    if options.authority:
+        try:
+            context.load_verify_locations(options.authority)
+        except (ssl.SSLError, OSError) as error:
+            reason = getattr(error, "strerror", None) or "it has no certificate"
+            raise TlsUnusable(f"{options.authority} cannot be used: {reason}") from None
+
+
+def check_private(path: str) -> None:
+    """Raise TlsUnusable if others may read a file with a secret."""
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError as error:
+        raise TlsUnusable(f"{path}: {error.strerror}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise TlsUnusable(f"{path} has a secret, and others may read it: chmod 600 {path}")
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
