@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from penstock.broker.cluster import Controller
-from penstock.broker.topics import ReplyCollector
+from penstock.broker.topics import CommandQueue, ReplyCollector
 from penstock.core.metadata import (
     ALL_BROKERS,
     AlterConfigs,
@@ -54,19 +54,23 @@ class ConfigService:
         self._controller = controller
         self._node_id = node_id
         self._static = static
+        self._commands = CommandQueue(runtime, controller)
 
     def alter(self, wanted: Sequence[ConfigValues], done: Altered, *, validate_only: bool = False) -> None:
         """Replace whole configurations, each on its own."""
         gathering = ReplyCollector(self._runtime, Ok, len(wanted), done)
-        for index, (resource, values) in enumerate(wanted):
-            self._controller.submit(AlterConfigs(resource, values, validate_only), gathering.slot(index))
+        self._commands.submit(
+            (AlterConfigs(resource, values, validate_only), gathering.slot(index))
+            for index, (resource, values) in enumerate(wanted)
+        )
 
     def change(self, wanted: Sequence[ConfigChanges], done: Altered, *, validate_only: bool = False) -> None:
         """Change single keys, each resource on its own."""
         gathering = ReplyCollector(self._runtime, Ok, len(wanted), done)
-        for index, (resource, changes) in enumerate(wanted):
-            command = IncrementalAlterConfigs(resource, changes, validate_only)
-            self._controller.submit(command, gathering.slot(index))
+        self._commands.submit(
+            (IncrementalAlterConfigs(resource, changes, validate_only), gathering.slot(index))
+            for index, (resource, changes) in enumerate(wanted)
+        )
 
     def describe(
         self, resource: ConfigResource, keys: tuple[str, ...] | None = None

@@ -5,6 +5,11 @@
                     └── too little (DelayedFetch): watch the partitions' high watermarks until
                         there is enough, or max wait has passed ──► read once more ──► done
 
+A fetch that waits reads the partition that has news, and adds up what it could get: however many partitions
+it waits for, an append costs it one read. How many fetches wait, and for how many partitions, is bounded (see
+`ClientShares`): those that find no room, or give way to others, are answered with what there is. A fetch of
+very many partitions is read in slices.
+
 A partition is read where it is led, and by consumers that name their rack where it is followed (see
 `broker.read_replicas`). Every read needs the broker's lease (see `broker.lease`), also that of a fetch
 that waited.
@@ -14,18 +19,20 @@ first. Where a log is damaged the reader gets an error: one that makes clients l
 there are other replicas, and otherwise CORRUPT_BATCH, which clients show to their users.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+from penstock.broker.client_shares import ClientShares, ShareLimits
 from penstock.broker.lease import NO_LEASE, BrokerLease
 from penstock.broker.list_offsets import NOT_ESTABLISHED, UNSURE, check_leader_epoch
 from penstock.broker.partitions import (
     FollowerPartition,
     LeaderPartition,
+    PartitionWatcher,
+    ReplicaRole,
     SegmentVerifier,
     VerificationResult,
-    Watcher,
 )
 from penstock.core.model import (
     MILLISECOND,
@@ -39,14 +46,17 @@ from penstock.core.model import (
     StorageError,
 )
 from penstock.core.replica import AbortedTransaction
-from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
+from penstock.runtime.sliced_work import SlicedWork, Slices
 from penstock.storage.log import DamagedRange, FileRange, OffsetOutOfRange
 
 UNKNOWN_EPOCH = -1
 NO_REPLICA = -1
 # A batch that makes no sense, or a device that does not give it back.
 SUSPICIOUS = (ErrorKind.DAMAGED_LOG, ErrorKind.STORAGE_FAILED)
+# What is read of a large fetch before others have their turn: it takes about a millisecond.
+SLICE_PARTITIONS = 250
+WAITING_FETCHES_MAX = 20_000
 
 
 ReadablePartition: TypeAlias = LeaderPartition | FollowerPartition
@@ -95,22 +105,38 @@ class FetchedPartition(NamedTuple):
 Done = Callable[[list[FetchedPartition]], None]
 
 
+def waiting_fetch_limits(partitions_max: int = 100_000) -> ShareLimits:
+    """How many fetches wait on a node, and for how many partitions: each takes about 600 bytes."""
+    return ShareLimits(WAITING_FETCHES_MAX, partitions_max, partitions_max // 2)
+
+
 class FetchService:
     """Serves fetches of every server."""
 
-    def __init__(self, runtime: Runtime, lease: BrokerLease) -> None:
-        self._runtime = runtime
+    def __init__(
+        self, runtime: Runtime, lease: BrokerLease, waiting_limits: ShareLimits | None = None
+    ) -> None:
+        self.runtime = runtime
         self._clock = runtime.clock
         self._lease = lease
         self._verifier = SegmentVerifier(runtime)
+        self.long_work = SlicedWork(runtime.timers, runtime.clock)
+        # By the number of their partitions.
+        self.waiting: ClientShares[DelayedFetch] = ClientShares(
+            waiting_limits or waiting_fetch_limits(), self._evict
+        )
 
     def fetch(
-        self, wanted: Sequence[FetchPartition], limits: FetchLimits, done: Done
+        self, wanted: Sequence[FetchPartition], limits: FetchLimits, done: Done, client: str = ""
     ) -> "DelayedFetch | None":
         """Read now, or wait; `done` may be called before this returns.
 
         Returns the waiting fetch, if there is one, so that it can be cancelled when the client leaves.
         """
+        if len(wanted) > SLICE_PARTITIONS:
+            waiting = DelayedFetch(self, wanted, limits, done, client)
+            waiting.start_in_slices()
+            return waiting
         if self._clock.now() < self._lease.until:
             found, is_enough = read_all(wanted, limits)
         else:
@@ -118,9 +144,16 @@ class FetchService:
         if is_enough or limits.max_wait_ms <= 0:
             self.deliver(wanted, limits, found, done)
             return None
-        waiting = DelayedFetch(self, self._runtime, wanted, limits, done)
-        waiting.start()
+        waiting = DelayedFetch(self, wanted, limits, done, client)
+        if not self.waiting.add(client, waiting, len(wanted)):
+            self.deliver(wanted, limits, found, done)
+            return None
+        waiting.start(found)
         return waiting
+
+    @property
+    def has_lease(self) -> bool:
+        return self._clock.now() < self._lease.until
 
     def read_again(
         self, wanted: Sequence[FetchPartition], limits: FetchLimits
@@ -129,6 +162,27 @@ class FetchService:
         if self._clock.now() < self._lease.until:
             return read_all(wanted, limits)
         return _without_lease(wanted), True
+
+    def read_in_slices(
+        self, wanted: Sequence[FetchPartition], limits: FetchLimits
+    ) -> Generator[None, None, tuple[list[FetchedPartition], bool]]:
+        """The same over several turns of the loop."""
+        found: list[FetchedPartition] = []
+        size, is_enough = 0, False
+        for start in range(0, len(wanted), SLICE_PARTITIONS):
+            if start:
+                yield
+            if not self.has_lease:
+                return _without_lease(wanted), True
+            some, is_settled = read_all(wanted[start : start + SLICE_PARTITIONS], limits, size)
+            is_enough = is_enough or is_settled
+            found += some
+            size += sum([part.records.length for part in some if part.records is not None])
+        return found, is_enough
+
+    def _evict(self, waiting: "DelayedFetch") -> None:
+        # Not now: this is the turn of another client's request.
+        self.runtime.timers.soon(waiting.give_way)
 
     def deliver(
         self, wanted: Sequence[FetchPartition], limits: FetchLimits, found: list[FetchedPartition], done: Done
@@ -179,16 +233,11 @@ class FetchService:
             partition, piece = wanted[index].partition, found[index].records
             assert isinstance(partition, READABLE)
             assert piece is not None
-            try:
-                verification = partition.log.verification(piece)
-            except StorageError as error:
-                events.warning("fetch.verification_failed", partition=str(partition.name), error=error)
-                verification = None
-            if verification is None:
-                # Its segment was deleted meanwhile, or there is no descriptor left: the client asks again.
-                self._runtime.timers.soon(partial(settle, index, None))
-            else:
-                self._verifier.verify(partition, verification, partial(settle, index))
+            self._verifier.verify_range(partition, piece, partial(settle, index))
+
+    def distrust(self, partition: ReadablePartition, offset: Offset) -> None:
+        """A client asks again for records that it was sent: verify them before they are served."""
+        self._verifier.distrust(partition, offset)
 
     def _suspect(self, want: FetchPartition) -> None:
         """A read met something that makes no sense, unless its range is known to be damaged already."""
@@ -222,51 +271,140 @@ class DelayedFetch:
     """One fetch that found too little and waits for more."""
 
     __slots__ = (
+        "_bytes",
+        "_client",
         "_done",
         "_fetch_service",
+        "_is_ending",
         "_limits",
-        "_partitions",
-        "_runtime",
+        "_sizes",
         "_timer",
         "_wake",
         "_wanted",
+        "_wants",
     )
 
     def __init__(
         self,
         fetching: FetchService,
-        runtime: Runtime,
         wanted: Sequence[FetchPartition],
         limits: FetchLimits,
         done: Done,
+        client: str,
     ) -> None:
         self._fetch_service = fetching
-        self._runtime = runtime
         self._wanted = wanted
         self._limits = limits
+        self._client = client
+        # None once it is over.
         self._done: Done | None = done
+        self._is_ending = False
         self._timer: Timer | None = None
         # One bound method, since partitions compare watchers by identity.
-        self._wake: Watcher = self._more
-        self._partitions = [want.partition for want in wanted if isinstance(want.partition, READABLE)]
+        self._wake: PartitionWatcher = self._more
+        self._wants: dict[ReplicaRole, FetchPartition] = {}
+        # What it could get now, altogether and of those partitions that have something.
+        self._bytes = 0
+        self._sizes: dict[ReplicaRole, int] = {}
 
-    def start(self) -> None:
-        deadline = Instant(self._runtime.clock.now() + self._limits.max_wait_ms * MILLISECOND)
-        self._timer = self._runtime.timers.at(deadline, self._time_is_up)
-        for partition in self._partitions:
-            partition.watch(self._wake)
+    def _is_over(self) -> bool:
+        return self._done is None or self._is_ending
 
-    def _more(self) -> None:
-        if self._done is None:
+    def start(self, found: Sequence[FetchedPartition]) -> None:
+        """Wait for more than was found."""
+        self._set_timer()
+        self._watch(self._wanted, found)
+
+    def _set_timer(self) -> None:
+        runtime = self._fetch_service.runtime
+        deadline = Instant(runtime.clock.now() + self._limits.max_wait_ms * MILLISECOND)
+        self._timer = runtime.timers.at(deadline, self._finish)
+
+    def _watch(self, wanted: Sequence[FetchPartition], found: Sequence[FetchedPartition]) -> None:
+        for want, part in zip(wanted, found, strict=True):
+            partition = want.partition
+            if isinstance(partition, READABLE):
+                self._wants[partition] = want
+                if part.records is not None:
+                    self._sizes[partition] = part.records.length
+                    self._bytes += part.records.length
+                partition.watch(self._wake)
+
+    def start_in_slices(self) -> None:
+        """Read what there is, over several turns of the loop, and wait if it is too little."""
+        is_patient = self._limits.max_wait_ms > 0
+        if is_patient:
+            is_patient = self._fetch_service.waiting.add(self._client, self, len(self._wanted))
+        self._fetch_service.long_work.run(self._begin(is_patient=is_patient))
+
+    def _begin(self, *, is_patient: bool) -> Slices:
+        wanted = self._wanted
+        found, is_enough = yield from self._fetch_service.read_in_slices(wanted, self._limits)
+        if self._is_over():
             return
-        found, is_enough = self._fetch_service.read_again(self._wanted, self._limits)
-        if is_enough:
-            self._finish(found)
+        if is_enough or not is_patient:
+            self._deliver(found)
+            return
+        self._set_timer()
+        for start in range(0, len(wanted), SLICE_PARTITIONS):
+            yield
+            if self._is_over():
+                return
+            end = start + SLICE_PARTITIONS
+            self._watch(wanted[start:end], found[start:end])
+            for want, part in zip(wanted[start:end], found[start:end], strict=True):
+                partition = want.partition
+                # It may have changed since it was read.
+                if isinstance(partition, READABLE) and (
+                    partition.high_watermark != part.high_watermark or partition.stopped is not None
+                ):
+                    self._more(partition)
 
-    def _time_is_up(self) -> None:
-        self._finish(self._fetch_service.read_again(self._wanted, self._limits)[0])
+    def _more(self, partition: ReplicaRole) -> None:
+        """A partition has more, or has come to an end."""
+        if self._is_over():
+            return
+        if not self._fetch_service.has_lease:
+            self._finish()
+            return
+        want = self._wants[partition]
+        assert isinstance(partition, READABLE)
+        part = read_one(partition, want, self._limits, 0)
+        if part.error is None:
+            size = 0 if part.records is None else part.records.length
+            self._bytes += size - self._sizes.get(partition, 0)
+            self._sizes[partition] = size
+            if self._bytes < self._limits.min_bytes and not (
+                size and want.offset < partition.log.active_start
+            ):
+                return
+        if len(self._wanted) == 1:
+            self._deliver([part])
+        else:
+            self._finish()
 
-    def _finish(self, found: list[FetchedPartition]) -> None:
+    def give_way(self) -> None:
+        """Others need its place: end with what there is."""
+        if not self._is_over():
+            self._finish()
+
+    def _finish(self) -> None:
+        """Read everything once more, and deliver it."""
+        assert self._done is not None, "a fetch ends once"
+        service = self._fetch_service
+        if len(self._wanted) > SLICE_PARTITIONS:
+            self._is_ending = True
+            self._stop_waiting()
+            service.long_work.run(self._end())
+        else:
+            self._deliver(service.read_again(self._wanted, self._limits)[0])
+
+    def _end(self) -> Slices:
+        found, _ = yield from self._fetch_service.read_in_slices(self._wanted, self._limits)
+        if self._done is not None:
+            self._deliver(found)
+
+    def _deliver(self, found: list[FetchedPartition]) -> None:
         done = self._done
         assert done is not None, "a fetch ends once"
         self.cancel()
@@ -275,14 +413,19 @@ class DelayedFetch:
     def cancel(self) -> None:
         """Stop waiting, without calling `done`."""
         self._done = None
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        self._fetch_service.waiting.remove(self._client, self)
         if self._timer is not None:
             self._timer.cancel()
-        for partition in self._partitions:
+        for partition in self._wants:
             partition.unwatch(self._wake)
+        self._wants.clear()
         self._wake = _asleep  # breaks the reference cycle
 
 
-def _asleep() -> None:
+def _asleep(_: ReplicaRole) -> None:
     """Do nothing: the fetch has ended."""
 
 
@@ -293,10 +436,15 @@ def _without_lease(wanted: Sequence[FetchPartition]) -> list[FetchedPartition]:
     ]
 
 
-def read_all(wanted: Sequence[FetchPartition], limits: FetchLimits) -> tuple[list[FetchedPartition], bool]:
-    """Return what there is now, and whether that is enough or waiting could not improve it."""
+def read_all(
+    wanted: Sequence[FetchPartition], limits: FetchLimits, size: int = 0
+) -> tuple[list[FetchedPartition], bool]:
+    """Return what there is now, and whether that is enough or waiting could not improve it.
+
+    `size`: what the response has already.
+    """
     found: list[FetchedPartition] = []
-    size, is_settled = 0, not wanted
+    is_settled = not wanted
     for want in wanted:
         partition = want.partition
         if isinstance(partition, ApiError):

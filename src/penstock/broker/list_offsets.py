@@ -1,10 +1,17 @@
-"""Offset lookups by time and by leader epoch, and deleting records from the front of a log."""
+"""Offset lookups by time and by leader epoch.
+
+The record at a time is inside a batch. A large batch, or one that unpacks to much, is looked through by a
+worker while the loop goes on; then the result comes later (`PendingLookup`).
+"""
 
 import enum
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from penstock.broker.lease import NO_LEASE, BrokerLease
 from penstock.broker.partitions import FollowerPartition, LeaderPartition, SegmentVerifier
+from penstock.broker.worker_share import WorkersBusy, WorkerShare
 from penstock.core.model import (
     ApiError,
     CorruptionError,
@@ -14,8 +21,11 @@ from penstock.core.model import (
     StorageError,
     Timestamp,
 )
-from penstock.runtime import Runtime
-from penstock.storage.log import DamagedRange, SuspectSegment
+from penstock.runtime import ExecutorFull, Runtime
+from penstock.storage.log import BatchToSearch, DamagedRange, SuspectSegment, TimestampOffset, first_at
+
+# Batches of a lookup that workers look through, if headers claim times that their records do not have.
+SEARCHES_MAX = 100
 
 
 class ListOffsetsTimestamp(enum.IntEnum):
@@ -44,64 +54,133 @@ NOT_ESTABLISHED = ApiError(ErrorKind.OFFSET_NOT_AVAILABLE)
 UNSURE = ApiError(ErrorKind.DAMAGED_LOG, "its transactions are not known before it is repaired")
 
 
+class PendingLookup:
+    """A lookup whose result comes later. The caller must set its callback before anything else."""
+
+    __slots__ = ("done",)
+
+    def __init__(self) -> None:
+        self.done: Callable[[ListedOffset | ApiError], None] = _ignore
+
+
+class TimeLookup(NamedTuple):
+    """What was asked for, and how far the search has come."""
+
+    partition: LeaderPartition
+    moment: int
+    read_committed: bool
+    leader_epoch: int
+    # Earlier batches have no such record.
+    start: Offset = Offset(0)
+    searches: int = 0
+
+
 class OffsetLookup:
     """Looks up positions in a partition, while the broker has its lease."""
 
-    def __init__(self, runtime: Runtime, lease: BrokerLease) -> None:
+    def __init__(self, runtime: Runtime, lease: BrokerLease, workers: WorkerShare) -> None:
         self._clock = runtime.clock
+        self._workers = workers
         self._lease = lease
         self._verifier = SegmentVerifier(runtime)
 
     def find(
         self, partition: LeaderPartition, moment: int, *, read_committed: bool, leader_epoch: int = -1
-    ) -> ListedOffset | ApiError:
+    ) -> ListedOffset | ApiError | PendingLookup:
         """The position for a special timestamp or a time; -1 if nothing visible is there."""
-        refused = self.check(partition, leader_epoch)
+        return self._find(TimeLookup(partition, moment, read_committed, leader_epoch))
+
+    def _find(self, lookup: TimeLookup) -> ListedOffset | ApiError | PendingLookup:
+        partition = lookup.partition
+        refused = self.check(partition, lookup.leader_epoch)
         if refused is not None:
             return refused
-        if read_committed and partition.log.is_unsure and partition.has_other_replicas:
+        if lookup.read_committed and partition.log.is_unsure and partition.has_other_replicas:
             return UNSURE
-        end = partition.log.last_stable_offset if read_committed else partition.high_watermark
         try:
-            return self._find(partition, moment, end)
-        except CorruptionError as error:
-            if isinstance(error, SuspectSegment):
-                self._verifier.suspect(partition, max(error.segment, partition.log.start))
-            elif isinstance(error, DamagedRange) and not partition.has_other_replicas:
-                # As for Fetch: a client that tried again would do so for ever.
-                return ApiError(ErrorKind.CORRUPT_BATCH, str(error))
-            return ApiError(ErrorKind.DAMAGED_LOG, str(error))
-        except StorageError as error:
-            return ApiError(ErrorKind.STORAGE_FAILED, str(error))
+            return self._position(lookup)
+        except (CorruptionError, StorageError) as error:
+            return self._error(partition, error)
 
-    def _find(self, partition: LeaderPartition, moment: int, end: Offset) -> ListedOffset | ApiError:
-        log = partition.log
+    def _error(self, partition: LeaderPartition, error: Exception) -> ApiError:
+        if isinstance(error, WorkersBusy | ExecutorFull):
+            return ApiError(ErrorKind.TIMED_OUT, str(error))
+        if not isinstance(error, CorruptionError):
+            return ApiError(ErrorKind.STORAGE_FAILED, str(error))
+        if isinstance(error, SuspectSegment):
+            self._verifier.suspect(partition, max(error.segment, partition.log.start))
+        elif isinstance(error, DamagedRange) and not partition.has_other_replicas:
+            # As for Fetch: a client that tried again would do so for ever.
+            return ApiError(ErrorKind.CORRUPT_BATCH, str(error))
+        return ApiError(ErrorKind.DAMAGED_LOG, str(error))
+
+    def _position(self, lookup: TimeLookup) -> ListedOffset | ApiError | PendingLookup:
+        partition, log, moment = lookup.partition, lookup.partition.log, lookup.moment
         match moment:
             case ListOffsetsTimestamp.LATEST:
                 if not partition.is_established:
                     return NOT_ESTABLISHED
-                return ListedOffset(end, -1, partition.leader_epoch)
+                return ListedOffset(_end(lookup), -1, partition.leader_epoch)
             case ListOffsetsTimestamp.EARLIEST | ListOffsetsTimestamp.EARLIEST_LOCAL:
                 return ListedOffset(log.start, -1, self._epoch_at(partition, log.start))
             case ListOffsetsTimestamp.LATEST_TIERED:
                 return NO_OFFSET
             case ListOffsetsTimestamp.MAX_TIMESTAMP:
-                return self._at(partition, log.max_timestamp, end)
+                return self._at(lookup, log.max_timestamp)
             case _ if moment < 0:
                 return ApiError(ErrorKind.INVALID_REQUEST, f"unknown special timestamp {moment}")
             case _:
-                return self._at(partition, Timestamp(moment), end)
+                return self._at(lookup, Timestamp(moment))
 
-    def _at(self, partition: LeaderPartition, timestamp: Timestamp, end: Offset) -> ListedOffset | ApiError:
+    def _at(self, lookup: TimeLookup, timestamp: Timestamp) -> ListedOffset | ApiError | PendingLookup:
         if timestamp < 0:
             return NO_OFFSET
-        found = partition.log.offset_for_timestamp(timestamp)
-        if found is None:
-            return NO_OFFSET
-        if found.offset >= end:
+        found = lookup.partition.log.search_time(timestamp, lookup.start)
+        if isinstance(found, BatchToSearch):
+            return self._search(lookup, timestamp, found)
+        return NO_OFFSET if found is None else self._listed(lookup, found)
+
+    def _listed(self, lookup: TimeLookup, found: TimestampOffset) -> ListedOffset | ApiError:
+        partition = lookup.partition
+        if found.offset >= _end(lookup):
             # Consumers may have seen it already, at the old leader.
             return NO_OFFSET if partition.is_established else NOT_ESTABLISHED
         return ListedOffset(found.offset, found.timestamp, self._epoch_at(partition, found.offset))
+
+    def _search(
+        self, lookup: TimeLookup, timestamp: Timestamp, batch: BatchToSearch
+    ) -> ApiError | PendingLookup:
+        """Have a worker look through a batch, and go on behind it if it has no such record."""
+        partition = lookup.partition
+        if lookup.searches >= SEARCHES_MAX:
+            return ApiError(
+                ErrorKind.TIMED_OUT, f"{SEARCHES_MAX} batches have no record of the time they claim"
+            )
+        pending = PendingLookup()
+
+        def worked(found: TimestampOffset | None) -> None:
+            refused = self.check(partition, lookup.leader_epoch)
+            if refused is not None:
+                pending.done(refused)
+            elif found is not None:
+                pending.done(self._listed(lookup, found))
+            else:
+                result = self._find(lookup._replace(start=batch.end, searches=lookup.searches + 1))
+                if isinstance(result, PendingLookup):
+                    result.done = pending.done
+                else:
+                    pending.done(result)
+
+        def failed(error: Exception) -> None:
+            if isinstance(error, CorruptionError):
+                self._verifier.suspect(partition, max(lookup.start, partition.log.start))
+            pending.done(self._error(partition, error))
+
+        # Who asks for them did not write them: a topic's batches wait behind each other.
+        client = ("lookup", partition.name.topic)
+        work = partial(first_at, batch.content, timestamp, lookup.start)
+        self._workers.unpack(client, work, worked, failed, len(batch.content))
+        return pending
 
     def _epoch_at(self, partition: LeaderPartition, offset: Offset) -> int:
         return partition.log.epochs.epoch_at(offset)
@@ -118,35 +197,21 @@ class OffsetLookup:
         found = partition.log.end_offset_for(LeaderEpoch(epoch))
         return (-1, -1) if found is None else (found.epoch, found.start)
 
-    def delete_before(self, partition: LeaderPartition, offset: int) -> Offset | ApiError:
-        """Delete the records below an offset (-1: all that consumers may see); returns the new log start.
-
-        Followers follow; `when_deleted` of the partition says when those in sync have.
-        """
-        refused = self.check(partition)
-        if refused is not None:
-            return refused
-        target = partition.high_watermark if offset == -1 else Offset(offset)
-        if not 0 <= target <= partition.high_watermark:
-            return ApiError(
-                ErrorKind.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is above the high watermark {partition.high_watermark}",
-            )
-        try:
-            start = partition.log.delete_records(target)
-        except SuspectSegment as error:
-            self._verifier.suspect(partition, max(error.segment, partition.log.start))
-            return ApiError(ErrorKind.DAMAGED_LOG, str(error))
-        except StorageError as error:
-            return ApiError(ErrorKind.STORAGE_FAILED, str(error))
-        partition.log_start_moved()
-        return start
-
     def check(self, partition: LeaderPartition, leader_epoch: int = -1) -> ApiError | None:
         """The error if this node may not answer for the partition, or not in that leader epoch."""
         if self._clock.now() >= self._lease.until:
             return NO_LEASE
         return check_leader_epoch(partition, leader_epoch)
+
+
+def _ignore(_: ListedOffset | ApiError) -> None:
+    """Do nothing: the caller has not set a callback yet."""
+
+
+def _end(lookup: TimeLookup) -> Offset:
+    """Up to where the reader sees the log."""
+    partition = lookup.partition
+    return partition.log.last_stable_offset if lookup.read_committed else partition.high_watermark
 
 
 def check_leader_epoch(partition: LeaderPartition | FollowerPartition, leader_epoch: int) -> ApiError | None:

@@ -12,16 +12,16 @@ replicas confirm every write; without a lease it gets no verdict on sequences, w
 The order of the checks is the order of their cost: what the header says, the CRC, the
 producer's sequence. Records are decoded only where the topic asks for it (compaction, deep
 validation, a `compression.type`, or its own timestamps), since that costs what the hot path must
-not. Large batches of such topics go to a worker (`finish_batch`, which depends on its arguments
-alone and returns something that can be pickled), while the loop continues:
+not. Batches of such topics that are large, or unpack to much, go to a worker (`finish_batch`, which
+depends on its arguments alone and returns something that can be pickled), while the loop continues:
 
-    batches of one partition   1   2   3
-                               │ worker ──► appended ─┐
+    batches of one producer    1   2   3
+    to one partition           │ worker ──► appended ─┐
                                    └ waits ───────────┴► validated, appended ─► 3 …
 
-A partition takes its batches in the order they came, however long a worker has one of them: the
-sequence of an idempotent producer is checked when it is the batch's turn (`BatchOffload`).
-Partitions do not wait for each other, except for a free worker.
+A partition takes the batches of a producer in the order they came, however long a worker has one of them:
+the sequence of an idempotent producer is checked when it is the batch's turn (`BatchOffload`). Producers
+do not wait for each other, except for a free worker (`broker.worker_share`).
 
 The first batch of a transaction waits until the transaction's coordinator knows that the partition takes
 part (`broker.transactions.verification`), and the producer's next batches wait behind it.
@@ -30,8 +30,9 @@ part (`broker.transactions.verification`), and the producer's next batches wait 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from penstock.broker.lease import NO_LEASE
@@ -44,29 +45,49 @@ from penstock.broker.transactions.verification import (
     TransactionWriter,
     produce_error,
 )
+from penstock.broker.worker_share import LIGHT_BYTES, WorkersBusy, WorkerShare
 from penstock.core.metadata.configs import CleanupPolicy, TimestampType, TopicOptions
 from penstock.core.model import ApiError, CorruptionError, ErrorKind, Offset, StorageError, Timestamp
 from penstock.core.records import (
-    PREFIX_BYTES,
+    HEADER_BYTES,
+    NO_APPEND_TIME,
+    ONE_BATCH,
+    TRANSACTIONAL,
     BatchHeader,
+    Buffer,
     CompressionType,
     InvalidRecord,
-    UnsupportedMagic,
+    Record,
+    RecordSlice,
+    RecordsTooLarge,
     check_batch,
-    read_records,
+    check_client_batch,
+    read_header,
+    records_in,
     stamp_log_append_time,
-    validate_records,
     write_batch,
 )
+from penstock.core.records.batch import producer_id_of
+from penstock.core.records.compression import LIMIT_BYTES, unpack_payload
+from penstock.core.records.validation import walk
 from penstock.core.replica import DuplicateBatch
 from penstock.observability import CounterValue, HistogramValue, Metrics
 from penstock.observability import log as events
-from penstock.runtime import Callback, Clock, Executor, ExecutorKind
+from penstock.runtime import Callback, Clock, ExecutorFull
 from penstock.storage.log import BatchTooLarge
 
-# Smaller batches stay on the loop: a worker costs two copies, and some tenths of a millisecond.
+# Smaller batches stay on the loop: a worker costs two copies, and some tenths of a millisecond. What is
+# compressed has to be small before and after it is unpacked: many empty frames take long as well.
 LARGE_BYTES = 64 << 10
+LARGE_PACKED_BYTES = 8 << 10
 MANY_RECORDS = 1_000
+# What a worker looks through in milliseconds.
+LIGHT_RECORDS = 100_000
+# Where records are looked into, all of a batch are in a worker's memory at once. A producer that is told so
+# sends fewer.
+RECORDS_MAX = 500_000
+# Records that an error names.
+RECORD_ERRORS_MAX = 100
 # The outcome for a batch: its new bytes, None if it stays as it is, or an error.
 Finished: TypeAlias = "bytes | ApiError | None"
 # Handles a batch whose turn it is; returns whether it went to a worker too.
@@ -75,8 +96,6 @@ NO_TIMESTAMP = -1
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
 LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 DELETE_ONLY = CleanupPolicy.DELETE
-# Bits of a batch's attributes; no client may set the second.
-TRANSACTIONAL, CONTROL = 0x10, 0x20
 # Errors about an idempotent producer, from the batches of it that this node has seen.
 PRODUCER_VERDICTS = (ErrorKind.OUT_OF_ORDER_SEQUENCE,)
 NO_TRANSACTIONAL_ID = ApiError(
@@ -85,7 +104,6 @@ NO_TRANSACTIONAL_ID = ApiError(
 NOT_TRANSACTIONAL = ApiError(
     ErrorKind.INVALID_TRANSACTION, "a producer with an open transaction writes transactional batches only"
 )
-EMPTY = ApiError(ErrorKind.INVALID_RECORD, "a partition takes exactly one batch per request")
 # One batch for each partition, or the error if the partition is not served here.
 Batches: TypeAlias = Sequence[tuple[LeaderPartition | ApiError, memoryview | None]]
 
@@ -119,31 +137,41 @@ class ProduceMetrics(Metrics):
 
 
 def finish_batch(
-    batch: bytes | memoryview, codec: CompressionType | None, level: int | None = None, *, keyed: bool
-) -> bytes | ApiError | None:
-    """Return the batch with the topic's codec, None if it stays as it is, or an error."""
-    records = memoryview(batch)
+    batch: bytes | memoryview,
+    codec: CompressionType | None,
+    level: int | None = None,
+    *,
+    keyed: bool,
+    limit_bytes: int = LIMIT_BYTES,
+) -> Finished:
+    """Return the batch with the topic's codec, None if it stays as it is, or an error.
+
+    Raises RecordsTooLarge if records unpack to more than the limit.
+    """
     try:
-        if keyed and (missing := keyless(records)):
-            return ApiError(
-                ErrorKind.INVALID_RECORD, "a compacted topic takes no record without a key", missing
-            )
-        validate_records(records)
-        header = check_batch(records)
-        return (
-            None if codec is None or codec is header.codec else _recompressed(records, header, codec, level)
-        )
+        header = read_header(batch)
+        payload = unpack_payload(batch, header, limit_bytes)
+        walk(payload, header.record_count)
+    except RecordsTooLarge:
+        raise
     except InvalidRecord as error:
         return ApiError(ErrorKind.INVALID_RECORD, str(error), (error.index,))
     except CorruptionError as error:
-        return ApiError(ErrorKind.CORRUPT_BATCH, str(error))
+        return ApiError(ErrorKind.INVALID_RECORD, str(error))
+    is_packed_anew = codec is not None and codec is not header.codec
+    if not keyed and not is_packed_anew:
+        return None
+    records = records_in(RecordSlice(header.base_offset, header.base_timestamp, NO_APPEND_TIME, payload))
+    if keyed and (missing := keyless(records)):
+        return ApiError(ErrorKind.INVALID_RECORD, "a compacted topic takes no record without a key", missing)
+    return _recompressed(records, header, codec, level) if codec and is_packed_anew else None
 
 
 def _recompressed(
-    records: memoryview, header: BatchHeader, codec: CompressionType, level: int | None
+    records: list[Record], header: BatchHeader, codec: CompressionType, level: int | None
 ) -> bytes:
     batch = write_batch(
-        read_records(records),
+        records,
         codec=codec,
         level=level,
         base_offset=header.base_offset,
@@ -152,58 +180,80 @@ def _recompressed(
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
         transactional=header.is_transactional,
-        log_append_time=header.max_timestamp if header.is_log_append_time else None,
     )
     return bytes(batch)
 
 
-def keyless(records: memoryview) -> tuple[int, ...]:
-    """Which records have no key: compaction keeps the latest per key, so every record needs one."""
-    return tuple(index for index, record in enumerate(read_records(records)) if record.key is None)
+def keyless(records: Sequence[Record]) -> tuple[int, ...]:
+    """The first records without a key: compaction keeps the latest per key, so every record needs one."""
+    found = (index for index, record in enumerate(records) if record.key is None)
+    return tuple(islice(found, RECORD_ERRORS_MAX))
 
 
 def is_large(header: BatchHeader) -> bool:
-    return header.size_bytes > LARGE_BYTES or header.record_count > MANY_RECORDS
+    limit_bytes = LARGE_BYTES if header.codec is CompressionType.NONE else LARGE_PACKED_BYTES
+    return header.size_bytes > limit_bytes or header.record_count > MANY_RECORDS
+
+
+class ProducerLane(NamedTuple):
+    """Whose batches stay in order: those of one producer to one partition.
+
+    A producer is an idempotent producer's id, or the client that sends without one.
+    """
+
+    partition: LeaderPartition
+    producer: Hashable
+
+
+def lane_of(partition: LeaderPartition, records: Buffer, client: Hashable) -> ProducerLane:
+    """The lane of a batch that nobody has looked at yet."""
+    if len(memoryview(records)) < HEADER_BYTES:
+        return ProducerLane(partition, client)
+    producer_id = producer_id_of(records)
+    return ProducerLane(partition, client if producer_id < 0 else (producer_id,))
 
 
 class BatchOffload:
-    """The partitions that have a batch with a worker, and the batches that wait behind it."""
+    """The producers that have a batch with a worker, and their batches that wait behind it."""
 
-    def __init__(self, spawn: Executor) -> None:
-        self._spawn = spawn
-        # What waits behind the batch that a worker has, by partition.
-        self.queues: dict[LeaderPartition, deque[Turn]] = {}
+    def __init__(self, workers: WorkerShare) -> None:
+        self._workers = workers
+        # What waits behind the batch that a worker has.
+        self.queues: dict[ProducerLane, deque[Turn]] = {}
 
     def send(
         self,
-        partition: LeaderPartition,
-        work: Callable[[], Finished],
+        lane: ProducerLane,
+        work: Callable[..., Finished],
+        size_bytes: int,
         done: Callable[[Finished], None],
         failed: Callable[[Exception], None],
+        *,
+        is_heavy: bool,
     ) -> None:
         """Run `work` in a worker; then `done` or `failed` is called, and then the next batch has its turn."""
-        self.queues.setdefault(partition, deque())
+        self.queues.setdefault(lane, deque())
 
         def ended(finished: Finished) -> None:
             done(finished)
-            self._go_on(partition)
+            self._go_on(lane)
 
         def broke(error: Exception) -> None:
             failed(error)
-            self._go_on(partition)
+            self._go_on(lane)
 
-        self._spawn.spawn(work, ended, broke, ExecutorKind.WORKER)
+        self._workers.unpack(lane.producer, work, ended, broke, size_bytes, is_heavy=is_heavy)
 
-    def wait(self, partition: LeaderPartition, turn: Turn) -> None:
+    def wait(self, lane: ProducerLane, turn: Turn) -> None:
         """Call `turn` after the batches that came before."""
-        self.queues[partition].append(turn)
+        self.queues[lane].append(turn)
 
-    def _go_on(self, partition: LeaderPartition) -> None:
-        queue = self.queues[partition]
+    def _go_on(self, lane: ProducerLane) -> None:
+        queue = self.queues[lane]
         while queue:
             if queue.popleft()():
                 return
-        del self.queues[partition]
+        del self.queues[lane]
 
 
 class AppendResult(NamedTuple):
@@ -244,6 +294,7 @@ class PendingProduce:
         "acks",
         "batches",
         "began_ns",
+        "client",
         "done",
         "pause",
         "results",
@@ -269,6 +320,8 @@ class PendingProduce:
         self.pause = pause
         self.resume = resume
         self.transaction: TransactionalRequest | None = None
+        # Whoever sends it, as far as workers and the order of batches are concerned.
+        self.client: Hashable = None
         self.batches: Batches = ()
         self.results: Results = []
         # One for the request itself, so that `done` is not called before every batch was appended.
@@ -292,13 +345,18 @@ class PendingBatch(ABC):
         self.acks = acks
         self.began_ns = began_ns
         self.partition = partition
-        self.result: AppendResult | ApiError = EMPTY
+        self.result: AppendResult | ApiError = ONE_BATCH
 
     def acknowledged(self, error: ApiError | None) -> None:
         """The batch is as durable as `acks` asks, or failed."""
         if error is not None:
             self.result = error
         self._service.settle_one(self)
+
+    @property
+    @abstractmethod
+    def client(self) -> Hashable:
+        """As in `PendingProduce`; asked for where a worker gets the batch."""
 
     @abstractmethod
     def respond(self, result: AppendResult | ApiError) -> None:
@@ -321,7 +379,7 @@ class ProduceService:
         partitions: ReplicaManager,
         clock: Clock,
         metrics: ProduceMetrics,
-        spawn: Executor,
+        workers: WorkerShare,
         verification: TransactionVerification,
     ) -> None:
         self._partitions = partitions
@@ -329,26 +387,34 @@ class ProduceService:
         self._clock = clock
         self._lease = partitions.lease
         self._metrics = metrics
-        self._offload = BatchOffload(spawn)
+        self._offload = BatchOffload(workers)
 
-    def produce(  # noqa: C901 - the hot path, straight on purpose
-        self, request: PendingProduce, batches: Batches
-    ) -> None:
+    def produce(self, request: PendingProduce, batches: Batches) -> None:
         """Append every batch; `request.done` is called with the results, perhaps before this returns."""
+        for _ in self.produce_in_steps(request, batches):
+            pass
+
+    def produce_in_steps(  # noqa: C901 - the hot path, straight on purpose
+        self, request: PendingProduce, batches: Batches
+    ) -> Iterator[None]:
+        """The same, with each batch in a step of its own."""
         if request.began_ns >= self._lease.until:
             batches = self._without_lease(request, batches)
         request.batches = batches
         results, acks, on_all = request.results, request.acks, request.acks == ALL_ACKS
         transaction = request.transaction
         for partition, records in batches:
+            yield
             if isinstance(partition, ApiError) or not records:
-                results.append(partition if isinstance(partition, ApiError) else EMPTY)
+                results.append(partition if isinstance(partition, ApiError) else ONE_BATCH)
                 continue
             if self._offload.queues:
-                outcome = self.append(partition, records, on_all=on_all, transaction=transaction)
+                outcome = self.append(
+                    partition, records, on_all=on_all, transaction=transaction, sender=request
+                )
             else:
                 # Inlined: usually no batch is with a worker.
-                outcome = self._append(partition, records, on_all, transaction)
+                outcome = self._append(partition, records, on_all, transaction, False, request)
                 if isinstance(outcome, ApiError):
                     self._metrics.refused(partition.name.topic, outcome.kind)
             if isinstance(outcome, PendingAppend):
@@ -369,7 +435,7 @@ class ProduceService:
             self.produce(_general(request, timeout_ms), [(request.partition, records)])
             return
         partition, on_all = request.partition, request.acks == ALL_ACKS
-        outcome = self._append(partition, records, on_all)
+        outcome = self._append(partition, records, on_all, None, False, request)
         if isinstance(outcome, PendingAppend):
             general = _general(request, timeout_ms)
             general.batches = [(partition, records)]
@@ -428,15 +494,18 @@ class ProduceService:
         *,
         on_all: bool = False,
         transaction: TransactionalRequest | None = None,
+        sender: "PendingProduce | PendingBatch | None" = None,
     ) -> AppendResult | ApiError | PendingAppend:
         """Append one batch, as clients of the Kafka protocol send it.
 
         `records` must be writable: offsets are stamped into it. It is not kept. With `on_all`
         (acks=all) the batch is refused while too few replicas are in sync.
         """
-        if self._offload.queues and partition in self._offload.queues:
-            return self._wait(partition, bytearray(records), transaction, on_all=on_all)
-        outcome = self._append(partition, records, on_all, transaction)
+        if self._offload.queues:
+            lane = lane_of(partition, records, None if sender is None else sender.client)
+            if lane in self._offload.queues:
+                return self._wait(lane, bytearray(records), transaction, sender, on_all=on_all)
+        outcome = self._append(partition, records, on_all, transaction, False, sender)
         if isinstance(outcome, ApiError):
             self._metrics.refused(partition.name.topic, outcome.kind)
         return outcome
@@ -446,7 +515,7 @@ class ProduceService:
     ) -> None:
         """The batch's result comes later; its client's reads are paused until then."""
         at = len(request.results)
-        request.results.append(EMPTY)
+        request.results.append(ONE_BATCH)
         request.waiting += 1
         request.pause()
 
@@ -505,9 +574,10 @@ class ProduceService:
 
     def _wait(
         self,
-        partition: LeaderPartition,
+        lane: ProducerLane,
         records: bytearray,
         transaction: TransactionalRequest | None,
+        sender: "PendingProduce | PendingBatch | None",
         *,
         on_all: bool,
         is_turn: bool = False,
@@ -516,14 +586,14 @@ class ProduceService:
         pending = PendingAppend()
 
         def turn() -> bool:
-            outcome = self._append(partition, memoryview(records), on_all, transaction, is_turn)
+            outcome = self._append(lane[0], memoryview(records), on_all, transaction, is_turn, sender)
             if isinstance(outcome, PendingAppend):
                 outcome.done = pending.done
                 return not isinstance(outcome, PendingVerification)
-            self._settle(partition, pending, outcome)
+            self._settle(lane[0], pending, outcome)
             return False
 
-        self._offload.wait(partition, turn)
+        self._offload.wait(lane, turn)
         return pending
 
     def _settle(
@@ -540,6 +610,7 @@ class ProduceService:
         on_all: bool,
         transaction: TransactionalRequest | None = None,
         is_turn: bool = False,
+        sender: "PendingProduce | PendingBatch | None" = None,
     ) -> AppendResult | ApiError | PendingAppend:
         # Before the options, which a deleted topic does not have, and before the duplicate check:
         # the first copy of a retry may never have reached the device.
@@ -548,26 +619,18 @@ class ProduceService:
         topic = partition.name.topic
         options = self._partitions.known_options.get(topic) or self._partitions.options(topic)
         try:
-            header = check_batch(records)
-            size = PREFIX_BYTES + header[1]
-            producer_id = header.producer_id
-            if (
-                size != len(records)
-                or size > options.max_message_bytes
-                or header.attributes & CONTROL
-                or (producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0))
-            ):
-                return _refused_header(header, records, options)
+            if len(records) > options.max_message_bytes:
+                return _too_large(records, options)
+            header = check_client_batch(records)
+            if isinstance(header, ApiError):
+                return header
+            producer_id, base, latest = header.producer_id, header.base_timestamp, header.max_timestamp
             now = self._clock.wall()
-            latest = header.max_timestamp
             # Kafka compares every record's time; the header's extremes give the same result if valid.
-            if (
-                latest >= 0
-                and options.timestamp_type is not LOG_APPEND_TIME
-                and (
-                    latest - now > options.timestamp_after_max_ms
-                    or now - header.base_timestamp > options.timestamp_before_max_ms
-                )
+            if options.timestamp_type is not LOG_APPEND_TIME and (
+                latest - now > options.timestamp_after_max_ms
+                or base - now > options.timestamp_after_max_ms
+                or (now - base > options.timestamp_before_max_ms and base != NO_TIMESTAMP)
             ):
                 return _refused_time(header, now, options)
             if producer_id >= 0:
@@ -591,10 +654,8 @@ class ProduceService:
                 # Testing an enum flag costs two calls, and nearly every topic is one of these.
                 or (options.cleanup is not DELETE_ONLY and options.compacted)
             ):
-                return self._look_into(partition, records, header, options)
+                return self._look_into(partition, records, header, options, sender)
             return self._place(partition, records, header, options, now)
-        except UnsupportedMagic as error:
-            return ApiError(ErrorKind.UNSUPPORTED_FORMAT, str(error))
         except CorruptionError as error:
             return ApiError(ErrorKind.CORRUPT_BATCH, str(error))
 
@@ -646,10 +707,12 @@ class ProduceService:
     ) -> None:
         """The coordinator has answered: append the batch, if it may be appended and no worker has another."""
         outcome: AppendResult | ApiError | PendingAppend
+        # A transactional batch has a producer id, so its client does not matter.
+        lane = lane_of(partition, batch, None)
         if error is not None:
             outcome = partition.stopped or produce_error(error, transaction)
-        elif partition in self._offload.queues:
-            outcome = self._wait(partition, batch, transaction, on_all=on_all, is_turn=True)
+        elif lane in self._offload.queues:
+            outcome = self._wait(lane, batch, transaction, None, on_all=on_all, is_turn=True)
         else:
             outcome = self._append(partition, memoryview(batch), on_all, transaction, is_turn=True)
         if isinstance(outcome, PendingAppend):
@@ -658,16 +721,41 @@ class ProduceService:
             self._settle(partition, pending, outcome)
 
     def _look_into(
-        self, partition: LeaderPartition, records: memoryview, header: BatchHeader, options: TopicOptions
+        self,
+        partition: LeaderPartition,
+        records: memoryview,
+        header: BatchHeader,
+        options: TopicOptions,
+        sender: "PendingProduce | PendingBatch | None",
     ) -> AppendResult | ApiError | PendingAppend:
+        client = None if sender is None else sender.client
+        if header.record_count > RECORDS_MAX:
+            return ApiError(
+                ErrorKind.BATCH_TOO_LARGE, f"a batch of this topic has at most {RECORDS_MAX} records"
+            )
         if is_large(header):
-            return self._send(partition, bytes(records), options)
-        finished = finish_batch(
-            records, options.compression, options.compression_level, keyed=options.compacted
-        )
+            return self._send(partition, bytes(records), header, options, client)
+        try:
+            finished = finish_batch(
+                records,
+                options.compression,
+                options.compression_level,
+                keyed=options.compacted,
+                limit_bytes=LARGE_BYTES,
+            )
+        except RecordsTooLarge:
+            # A few bytes that unpack to many.
+            return self._send(partition, bytes(records), header, options, client)
         return self._place_finished(partition, records, finished, options)
 
-    def _send(self, partition: LeaderPartition, batch: bytes, options: TopicOptions) -> PendingAppend:
+    def _send(
+        self,
+        partition: LeaderPartition,
+        batch: bytes,
+        header: BatchHeader,
+        options: TopicOptions,
+        client: Hashable,
+    ) -> PendingAppend:
         """Have a worker validate the records, and compress them again."""
         pending = PendingAppend()
 
@@ -680,14 +768,29 @@ class ProduceService:
             self._settle(partition, pending, outcome)
 
         def failed(error: Exception) -> None:
-            # Perhaps this batch kills workers: it must not run on the loop.
-            events.warning("produce.worker_failed", partition=str(partition.name), error=error)
-            self._settle(partition, pending, ApiError(ErrorKind.STORAGE_FAILED, f"worker failed: {error}"))
+            refused = ApiError(ErrorKind.STORAGE_FAILED, f"worker failed: {error}")
+            if isinstance(error, RecordsTooLarge):
+                # A producer may try again with fewer of them.
+                refused = ApiError(ErrorKind.BATCH_TOO_LARGE, str(error))
+            elif isinstance(error, WorkersBusy | ExecutorFull):
+                # Nothing was appended: the client may try again.
+                refused = ApiError(ErrorKind.TIMED_OUT, str(error))
+            else:
+                # Perhaps this batch kills workers: it must not run on the loop.
+                events.warning("produce.worker_failed", partition=str(partition.name), error=error)
+            self._settle(partition, pending, refused)
 
         work = partial(
             finish_batch, batch, options.compression, options.compression_level, keyed=options.compacted
         )
-        self._offload.send(partition, work, done, failed)
+        self._offload.send(
+            lane_of(partition, batch, client),
+            work,
+            len(batch),
+            done,
+            failed,
+            is_heavy=len(batch) > LIGHT_BYTES or header.record_count > LIGHT_RECORDS,
+        )
         return pending
 
     def _place_finished(
@@ -751,7 +854,9 @@ def _general(request: PendingBatch, timeout_ms: int) -> PendingProduce:
     def done(results: Results) -> None:
         request.respond(results[0])
 
-    return PendingProduce(request.acks, timeout_ms, request.began_ns, done, request.pause, request.resume)
+    general = PendingProduce(request.acks, timeout_ms, request.began_ns, done, request.pause, request.resume)
+    general.client = request.client
+    return general
 
 
 def _ignore(_: AppendResult | ApiError) -> None:
@@ -806,25 +911,17 @@ def _placed_before(seen: DuplicateBatch, options: TopicOptions, partition: Leade
 
 
 def _refused_time(header: BatchHeader, now: Timestamp, options: TopicOptions) -> ApiError:
-    if header.max_timestamp - now > options.timestamp_after_max_ms:
-        detail = f"timestamp {header.max_timestamp} is more than {options.timestamp_after_max_ms} ms ahead"
+    # Some clients leave out the max timestamp.
+    latest = max(header.base_timestamp, header.max_timestamp)
+    if latest - now > options.timestamp_after_max_ms:
+        detail = f"timestamp {latest} is more than {options.timestamp_after_max_ms} ms ahead"
     else:
         detail = f"timestamp {header.base_timestamp} is more than {options.timestamp_before_max_ms} ms old"
     return ApiError(ErrorKind.INVALID_TIMESTAMP, detail)
 
 
-def _refused_header(header: BatchHeader, records: memoryview, options: TopicOptions) -> ApiError:
-    """The error of a header that failed the quick check."""
-    size = header.size_bytes
-    if size != len(records):
-        return EMPTY
-    if size > options.max_message_bytes:
-        return ApiError(
-            ErrorKind.BATCH_TOO_LARGE,
-            f"the batch has {size} bytes, the topic's max.message.bytes is {options.max_message_bytes}",
-        )
-    if header.is_control:
-        return ApiError(ErrorKind.INVALID_RECORD, "clients may not write control batches")
+def _too_large(records: memoryview, options: TopicOptions) -> ApiError:
     return ApiError(
-        ErrorKind.INVALID_RECORD, "an idempotent batch needs a producer epoch and a base sequence"
+        ErrorKind.BATCH_TOO_LARGE,
+        f"the batch has {len(records)} bytes, the topic's max.message.bytes is {options.max_message_bytes}",
     )

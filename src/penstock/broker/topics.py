@@ -7,19 +7,22 @@ is committed by then, and the logs follow.
 
 `TopicService.auto_create` is for clients that ask for a topic which does not exist: those who ask
 while it is being created share one command. The internal topics are created the same way when
-they are first needed, with the configuration that their owners need.
+they are first needed, with the configuration that their owners need. How fast clients may create topics
+that way is limited (see `creation_rate`), except for internal ones.
 
 `reassign` and `elect` call back when the controller has decided: a reassignment then takes as long as
 the new replicas need to catch up, and the metadata shows how far it is.
 
-Left out: quotas on how fast topics may be created.
+Left out: quotas on how fast topics may be created by CreateTopics.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Generic, TypeAlias, TypeVar
 from uuid import UUID
 
 from penstock.broker.cluster import Controller
+from penstock.broker.creation_rate import CreationLimits, CreationRate
 from penstock.broker.partitions import ReplicaManager
 from penstock.core.metadata import (
     BY_DEFAULT,
@@ -28,6 +31,7 @@ from penstock.core.metadata import (
     QUEUES_TOPIC,
     TRANSACTIONS_TOPIC,
     AlteredPartition,
+    Command,
     CreatedPartitions,
     CreatedTopic,
     CreatePartitions,
@@ -43,6 +47,7 @@ from penstock.core.metadata import (
     is_internal,
 )
 from penstock.core.metadata.configs import NO_CONFIGS
+from penstock.core.metadata.internal_topics import MESSAGE_BYTES_MIN, required_settings
 from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, NodeId, TopicId
 from penstock.core.values import dataclass
 from penstock.runtime import Callback, Runtime
@@ -66,23 +71,24 @@ _SETTINGS = {
         "offsets.topic.segment.bytes",
     ),
 }
-# A journal: each record changes what those before it left, so that none may be missing.
-_JOURNAL = (("cleanup.policy", "delete"), ("retention.ms", "-1"), ("retention.bytes", "-1"))
 # Few, because what is due at once in one of them is published in one transaction; some, for several nodes.
 DELAYED_PARTITIONS = 4
-# A record that is delayed is stored with its target, and some more.
-_DELAYED = (*_JOURNAL, ("max.message.bytes", str(2 << 20)))
 R = TypeVar("R")
 TIMED_OUT = ApiError(
     ErrorKind.TIMED_OUT, "the controller has not decided in time; the change may still take effect"
 )
+# What the controller is asked to decide in one turn of the loop.
+COMMANDS_PER_TURN = 50
+TURN_NS = 2 * MILLISECOND
 # Kafka's clients send their own; this is for other callers.
 TIMEOUT_MS = 30_000
 Created: TypeAlias = Callable[[list[CreatedTopic | ApiError]], None]
 Deleted: TypeAlias = Callable[[list[DeletedTopic | ApiError]], None]
 Grown: TypeAlias = Callable[[list[CreatedPartitions | ApiError]], None]
 Changed: TypeAlias = Callable[[list[AlteredPartition | ApiError]], None]
+QueuedCommand: TypeAlias = tuple[Command, Callable[[Reply], None]]
 CreatedOne: TypeAlias = Callable[[CreatedTopic | ApiError], None]
+TOO_FAST = ApiError(ErrorKind.TOPIC_CREATION_LIMITED, "too many topics are being created; try again later")
 _DUPLICATE = ApiError(ErrorKind.INVALID_REQUEST, "the request names this topic more than once")
 
 
@@ -108,15 +114,15 @@ class NewPartitions:
 
 def internal_topic(name: str, image: MetadataImage, static: Mapping[str, str]) -> NewTopic | None:
     """An internal topic with the configuration that its owner needs; None for other names."""
+    configs: list[tuple[str, str | None]] = list(required_settings(name).items())
     if name == DELAYED_TOPIC:
         factor = _number(image, "offsets.topic.replication.factor", static)
-        return NewTopic(name, DELAYED_PARTITIONS, factor, (), (("compression.type", "producer"), *_DELAYED))
+        configs.append(("max.message.bytes", str(MESSAGE_BYTES_MIN[name])))
+        return NewTopic(name, DELAYED_PARTITIONS, factor, (), tuple(configs))
     settings = _SETTINGS.get(name)
     if settings is None:
         return None
     partitions, replicas, segment = settings
-    configs: list[tuple[str, str | None]] = [("compression.type", "producer")]
-    configs += _JOURNAL if name == QUEUES_TOPIC else [("cleanup.policy", "compact")]
     if segment is not None:
         configs.append(("segment.bytes", str(_number(image, segment, static))))
     return NewTopic(
@@ -188,6 +194,39 @@ class ReplyCollector(Generic[R]):
             done(list(self._responses))
 
 
+class CommandQueue:
+    """Submits commands to the controller, a few in each turn of the loop: deciding them takes time.
+
+    Those of one caller keep their order. Usually there are few, and they are submitted at once.
+    """
+
+    def __init__(self, runtime: Runtime, controller: Controller) -> None:
+        self._runtime = runtime
+        self._controller = controller
+        self._waiting: deque[Iterator[QueuedCommand]] = deque()
+
+    def submit(self, commands: Iterator[QueuedCommand]) -> None:
+        """Submit all of them, each with the callback for its reply."""
+        self._waiting.append(commands)
+        if len(self._waiting) == 1:
+            self._turn()
+
+    def _turn(self) -> None:
+        clock, waiting, left = self._runtime.clock, self._waiting, COMMANDS_PER_TURN
+        end_ns = clock.now() + TURN_NS
+        while waiting and left and clock.now() < end_ns:
+            left -= 1
+            command = next(waiting[0], None)
+            if command is None:
+                waiting.popleft()
+            else:
+                self._controller.submit(*command)
+        if waiting:
+            # Each caller in turn, however many commands one has.
+            waiting.rotate(-1)
+            self._runtime.timers.soon(self._turn)
+
+
 def duplicates(names: Sequence[str]) -> frozenset[str]:
     """The names that occur more than once."""
     seen: dict[str, int] = {}
@@ -205,12 +244,15 @@ class TopicService:
         controller: Controller,
         partitions: ReplicaManager,
         static: Mapping[str, str] = NO_CONFIGS,
+        limits: CreationLimits | None = None,
     ) -> None:
+        self.creation_rate = CreationRate(limits or CreationLimits(), runtime.clock.now())
         self._runtime = runtime
         self._controller = controller
         self._partitions = partitions
         self._static = static
         self._creating: dict[str, list[CreatedOne]] = {}
+        self._commands = CommandQueue(runtime, controller)
 
     def create(
         self,
@@ -224,11 +266,15 @@ class TopicService:
         settle = None if validate_only else self._partitions.on_logs_ready
         gathering = ReplyCollector(self._runtime, CreatedTopic, len(wanted), done, timeout_ms, settle)
         twice = duplicates([topic.name for topic in wanted])
-        for index, topic in enumerate(wanted):
-            if topic.name in twice:
-                gathering.refuse(index, _DUPLICATE)
-            else:
-                self._controller.submit(self._command(topic, validate_only), gathering.slot(index))
+
+        def commands() -> Iterator[QueuedCommand]:
+            for index, topic in enumerate(wanted):
+                if topic.name in twice:
+                    gathering.refuse(index, _DUPLICATE)
+                else:
+                    yield self._command(topic, validate_only), gathering.slot(index)
+
+        self._commands.submit(commands())
 
     def _command(self, topic: NewTopic, validate_only: bool) -> CreateTopic:
         return CreateTopic(
@@ -244,9 +290,13 @@ class TopicService:
     def delete(self, doomed: Sequence[str | TopicId], done: Deleted, *, timeout_ms: int = TIMEOUT_MS) -> None:
         """Delete topics by name or id; calls `done` when this node no longer serves them."""
         gathering = ReplyCollector(self._runtime, DeletedTopic, len(doomed), done, timeout_ms)
-        for index, which in enumerate(doomed):
-            command = DeleteTopic(name=which) if isinstance(which, str) else DeleteTopic(topic_id=which)
-            self._controller.submit(command, gathering.slot(index))
+        self._commands.submit(
+            (
+                DeleteTopic(name=which) if isinstance(which, str) else DeleteTopic(topic_id=which),
+                gathering.slot(index),
+            )
+            for index, which in enumerate(doomed)
+        )
 
     def add_partitions(
         self,
@@ -260,12 +310,16 @@ class TopicService:
         settle = None if validate_only else self._partitions.on_logs_ready
         gathering = ReplyCollector(self._runtime, CreatedPartitions, len(wanted), done, timeout_ms, settle)
         twice = duplicates([more.name for more in wanted])
-        for index, more in enumerate(wanted):
-            if more.name in twice:
-                gathering.refuse(index, _DUPLICATE)
-                continue
-            command = CreatePartitions(more.name, more.count, more.assignments, validate_only)
-            self._controller.submit(command, gathering.slot(index))
+
+        def commands() -> Iterator[QueuedCommand]:
+            for index, more in enumerate(wanted):
+                if more.name in twice:
+                    gathering.refuse(index, _DUPLICATE)
+                else:
+                    command = CreatePartitions(more.name, more.count, more.assignments, validate_only)
+                    yield command, gathering.slot(index)
+
+        self._commands.submit(commands())
 
     def reassign(
         self, wanted: Sequence[ReassignPartition], done: Changed, *, timeout_ms: int = TIMEOUT_MS
@@ -281,14 +335,15 @@ class TopicService:
         self, wanted: Sequence[ReassignPartition | ElectLeader], done: Changed, timeout_ms: int
     ) -> None:
         gathering = ReplyCollector(self._runtime, AlteredPartition, len(wanted), done, timeout_ms)
-        for index, command in enumerate(wanted):
-            self._controller.submit(command, gathering.slot(index))
+        self._commands.submit((command, gathering.slot(index)) for index, command in enumerate(wanted))
 
-    def auto_create(self, name: str, done: CreatedOne, *, timeout_ms: int = TIMEOUT_MS) -> None:
+    def auto_create(
+        self, name: str, done: CreatedOne, *, timeout_ms: int = TIMEOUT_MS, client: str = ""
+    ) -> None:
         """Create a topic because a client asked for it; concurrent callers share result and timeout.
 
         Internal topics are always created, others if `auto.create.topics.enable` is set. A topic
-        that exists already counts as created.
+        that exists already counts as created. A client that asks for too many is told to try again later.
         """
         waiting = self._creating.get(name)
         if waiting is not None:
@@ -298,6 +353,9 @@ class TopicService:
         if not (allowed or is_internal(name)):
             error = ApiError(ErrorKind.UNKNOWN_TOPIC, f"there is no topic '{name}'")
             self._runtime.timers.soon(lambda: done(error))
+            return
+        if not is_internal(name) and not self.creation_rate.admit(client, self._runtime.clock.now()):
+            self._runtime.timers.soon(lambda: done(TOO_FAST))
             return
         self._creating[name] = [done]
         self.create(

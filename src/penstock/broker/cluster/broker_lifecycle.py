@@ -1,7 +1,7 @@
 """Brokers from registration to controlled shutdown: heartbeats, sessions and fencing.
 
     BrokerHeartbeat (every broker) ── every 500 ms ──► BrokerSessionTracker (the leader)
-        ▲                                                 │ silent for 2 s, or connection refused
+        ▲                                                 │ silent for a session (2 s), or connection refused
         └── live, fenced or stale ◄───────────────────────┘   ──► FenceBroker
 
 A broker is told that it is live only after a majority has confirmed that the leader still leads. From
@@ -11,10 +11,15 @@ A broker that is fenced asks to be unfenced; one whose epoch is stale ends. A ne
 every broker a whole session, since it cannot know who was silent before; a process that is gone is
 noticed at once, because its port refuses connections and no link from it is open.
 
+The timeout of its sessions is registered with a broker, so that every controller and the broker itself
+count with the same one, whatever their own settings are. Time in which the controller stood still (its
+process was stopped, or busy with something else) is not the silence of others: it fences nobody for it,
+its own broker included, before it has looked at what has arrived meanwhile.
+
 A node that stops says so first (`ControlledShutdown`): its leaderships go to others, it leaves every
 ISR, and the quorum gets another leader. Then clients hardly notice that it stops.
 
-Left out: session timeouts chosen by brokers; wall clocks, which are not used here.
+Left out: wall clocks, which are not used here.
 """
 
 import base64
@@ -37,6 +42,8 @@ from penstock.broker.cluster.rpc import (
 )
 from penstock.broker.lease import ENDED, FOREVER, BrokerLease
 from penstock.core.metadata import (
+    DEFAULT_SESSION_MS,
+    METADATA_VERSION,
     NO_BROKER_EPOCH,
     NO_INCARNATION,
     SUPPORTED_FEATURES,
@@ -53,6 +60,7 @@ from penstock.core.metadata import (
     Reply,
     UnfenceBroker,
 )
+from penstock.core.metadata.levels import SESSIONS_LEVEL
 from penstock.core.model import (
     MILLISECOND,
     SECOND,
@@ -87,20 +95,20 @@ CONFIRMATIONS_PER_BEAT = 5
 # The lease is shorter than the session by this part: the clocks of two nodes run at speeds that differ.
 CLOCK_DRIFT_PART = 100
 # A broker that was replaced counts as live until its session is over, and every controller begins one.
-RIVAL_NS = 5 * SECOND
+RIVAL_NS = 3 * SECOND
 # Errors that a retry would not change.
 FOR_GOOD = (ErrorKind.INCONSISTENT_CLUSTER, ErrorKind.INVALID_REQUEST, ErrorKind.INVALID_FEATURE_LEVEL)
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSessionOptions:
-    """The heartbeat interval and the session timeout.
+    """The heartbeat interval and the session timeout of this node's broker.
 
     An election among restarted replicas waits `report_grace_ms` for those that have not reported.
     """
 
     heartbeat_ms: int = 500
-    session_ms: int = 2_000
+    session_ms: int = DEFAULT_SESSION_MS
     report_grace_ms: int = 5_000
 
 
@@ -120,13 +128,14 @@ class BrokerSessionTracker(BasePeerWatcher):
         self._peers = hub
         self._controller = controller
         self._quorum = quorum
-        self._session_ns = options.session_ms * MILLISECOND
         self._look_ns = options.heartbeat_ms * MILLISECOND // 4
         # The unfenced brokers, and when the session of each ends.
         self._until: dict[NodeId, Instant] = {}
         self._fencing: dict[NodeId, None] = {}
         self._brokers: object = None
         self._timer: Timer | None = None
+        # When the sessions are looked at next.
+        self._check_at = Instant(0)
         # Heartbeats of live brokers that wait for a majority, and when it may be asked again.
         self._unconfirmed: list[tuple[SendHeartbeat, Respond]] = []
         self._confirm_ns = options.heartbeat_ms * MILLISECOND // CONFIRMATIONS_PER_BEAT
@@ -142,6 +151,7 @@ class BrokerSessionTracker(BasePeerWatcher):
         self._fencing.clear()
         self._brokers = None
         self._follow(self._controller.image)
+        self._check_at = self._runtime.clock.now()
         self._check()
 
     def on_leadership_lost(self) -> None:
@@ -153,9 +163,10 @@ class BrokerSessionTracker(BasePeerWatcher):
         if not self._controller.is_leading or image.brokers is self._brokers:
             return
         self._brokers = image.brokers
-        until = Instant(self._runtime.clock.now() + self._session_ns)
+        now, former = self._runtime.clock.now(), self._until
         self._until = {
-            broker.node_id: self._until.get(broker.node_id, until) for broker in image.live_brokers()
+            broker.node_id: former.get(broker.node_id, Instant(now + broker.session_ns))
+            for broker in image.live_brokers()
         }
         for node in list(self._fencing):
             if node not in self._until:
@@ -171,7 +182,8 @@ class BrokerSessionTracker(BasePeerWatcher):
         if presence is None:
             respond(NotController(self._controller.leader, None))
         elif presence.presence is BrokerPresence.LIVE:
-            self._until[heartbeat.node_id] = Instant(self._runtime.clock.now() + self._session_ns)
+            session_ns = self._controller.image.session_ns(heartbeat.node_id)
+            self._until[heartbeat.node_id] = Instant(self._runtime.clock.now() + session_ns)
             self._unconfirmed.append((heartbeat, respond))
             self._confirm_soon()
         else:
@@ -229,11 +241,27 @@ class BrokerSessionTracker(BasePeerWatcher):
 
     def _check(self) -> None:
         now = self._runtime.clock.now()
+        if now - self._check_at > self._look_ns:
+            self._excuse_silence(now, now - self._check_at)
         silent = [node for node, until in self._until.items() if now >= until and node not in self._fencing]
         for node in silent[:FENCES_PER_LOOK]:
             self._fence(node, "no heartbeat within the session timeout")
         pause_ns = self._look_ns if len(silent) <= FENCES_PER_LOOK else 0
-        self._timer = self._runtime.timers.at(Instant(now + pause_ns), self._check)
+        self._check_at = Instant(now + pause_ns)
+        self._timer = self._runtime.timers.at(self._check_at, self._check)
+
+    def _excuse_silence(self, now: Instant, late_ns: int) -> None:
+        """Prolong all sessions by the time in which this node stood still, up to a whole one.
+
+        It did not listen then: heartbeats may be on their way to it still, its own broker's among them,
+        whose timer is as late.
+        """
+        image = self._controller.image
+        if any(now >= until for until in self._until.values()):
+            events.warning("controller.stalled", late_ms=late_ns // MILLISECOND)
+        for node, until in self._until.items():
+            limit = max(until, now + image.session_ns(node))
+            self._until[node] = Instant(min(until + late_ns, limit))
 
     def lost(self, node: NodeId, ending: CloseReason) -> None:
         # While it has a link to us it is alive, and only unreachable from here.
@@ -276,8 +304,6 @@ class BrokerHeartbeat:
         self._quorum = quorum
         self._me = quorum.me.node_id
         self._options = options
-        session_ns = options.session_ms * MILLISECOND
-        self._lease_ns = session_ns - session_ns // CLOCK_DRIFT_PART
         self.lease = BrokerLease()
         self._was_fenced = True
         self._epoch: BrokerEpoch | None = None
@@ -328,7 +354,12 @@ class BrokerHeartbeat:
             lease.until = FOREVER
         elif lease.until == FOREVER:
             # Until this moment nobody else could lead.
-            lease.until = Instant(self._runtime.clock.now() + self._lease_ns)
+            lease.until = Instant(self._runtime.clock.now() + self._lease_ns())
+
+    def _lease_ns(self) -> int:
+        """Of the session that is registered: with that one every controller counts."""
+        session_ns = self._controller.image.session_ns(self._me)
+        return session_ns - session_ns // CLOCK_DRIFT_PART
 
     def _beat(self) -> None:
         epoch = self._epoch
@@ -373,7 +404,7 @@ class BrokerHeartbeat:
         """A majority knew at `sent`, or later, that this broker is live."""
         if self._epoch is None:
             return
-        until = Instant(sent + self._lease_ns)
+        until = Instant(sent + self._lease_ns())
         if until > self.lease.until:
             self.lease.until = until
         self._go_live()
@@ -585,11 +616,13 @@ class BrokerRegistrar:
         controller: Controller,
         directory: DataDirectory,
         registration: BrokerRegistration,
+        sessions: BrokerSessionOptions,
     ) -> None:
         self._runtime = runtime
         self._controller = controller
         self._directory = directory
         self._registration = registration
+        self._session_ms = sessions.session_ms
         self._incarnation = UUID(bytes=runtime.entropy.bytes(16), version=4)
         # The runs that the directory knows of, and those that were noted in it since.
         self._known_runs = directory.known_runs()
@@ -633,8 +666,22 @@ class BrokerRegistrar:
             synced=node.synced and not is_old,
             incarnation=self._incarnation,
             known_epoch=NO_BROKER_EPOCH if former is None else former.epoch,
+            session_ms=self._registered_session_ms(),
         )
         self._controller.submit(command, self._registered)
+
+    def _registered_session_ms(self) -> int:
+        level = self._controller.image.feature_level(METADATA_VERSION)
+        if self._session_ms == DEFAULT_SESSION_MS:
+            return 0
+        if level < SESSIONS_LEVEL:
+            events.warning(
+                "broker.session_timeout_ignored",
+                session_ms=DEFAULT_SESSION_MS,
+                reason=f"the cluster runs at {METADATA_VERSION} {level}: penstock cluster upgrade",
+            )
+            return 0
+        return self._session_ms
 
     def _is_old_copy(self, former: Broker | None) -> bool:
         """Whether the broker has run with this directory, and the directory does not know of it."""
@@ -705,4 +752,4 @@ class BrokerRegistrar:
         decided_by = self._registration.node_id if controller.is_leading else controller.leader
         if self._rival is None or self._rival[1] != decided_by:
             self._rival = now, decided_by
-        return now - self._rival[0] >= RIVAL_NS
+        return now - self._rival[0] >= RIVAL_NS + controller.image.session_ns(self._registration.node_id)

@@ -130,7 +130,9 @@ class ClusterMember:
             LearnerReconciler(runtime, self.controller, self.quorum, self.peers),
             ReportGracePeriod(runtime, self.controller, options.sessions.report_grace_ms),
         )
-        self.membership = BrokerRegistrar(runtime, self.controller, directory, options.registration)
+        self.membership = BrokerRegistrar(
+            runtime, self.controller, directory, options.registration, options.sessions
+        )
         self.voters: QuorumAdmin
         self._registered: Callable[[BrokerEpoch | None], None]
 

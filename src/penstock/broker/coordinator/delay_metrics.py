@@ -11,7 +11,7 @@ from penstock.core.delays import (
     DelaysDropped,
     DelaysDue,
     DelaysFinished,
-    DelayStored,
+    DelaysStored,
 )
 from penstock.core.model import TopicPartition
 from penstock.observability import Metrics
@@ -60,8 +60,8 @@ class DelayObserver:
 
     def on_fact(self, machine: DelayCoordinator, fact: DelayFact, *, is_new: bool) -> None:  # noqa: ARG002
         """A fact is about to become part of the state."""
-        if is_new and isinstance(fact, DelayStored):
-            self._scheduled.count += 1
+        if is_new and isinstance(fact, DelaysStored):
+            self._scheduled.count += len(fact.records.ids)
         elif is_new and isinstance(fact, DelaysFinished):
             self._finished[fact.cause].count += len(fact.ids)
 

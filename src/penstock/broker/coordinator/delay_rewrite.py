@@ -16,16 +16,20 @@ from functools import partial
 from penstock.broker.coordinator import delay_records
 from penstock.broker.coordinator.log_rewrite import RewritableLog, cut_log
 from penstock.broker.queues.record_reader import CommittedRecords, RecordReader
-from penstock.core.delays import DelayCoordinator, DelayFact, DelayStored
+from penstock.core.delays import DelayCoordinator, DelayedRecords, DelayOptions, DelaysStored, join_records
 from penstock.core.model import MILLISECOND, ApiError, Instant, Offset, PenstockError
-from penstock.core.records import Record
+from penstock.core.queues import TransactionProducer
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timers
 
-# The log may grow to this many times what is pending.
+# The log may grow to this many times what is pending; below so many bytes it is not worth it.
 GROWTH_MAX = 4
-BYTES_MIN = 64 << 20
+BYTES_MIN = 16 << 20
+# Of a delay, besides its record.
+COLUMN_BYTES = 32
 RETRY_MS = 500
+# As the machine stores them.
+PORTION_BYTES = DelayOptions().portion_bytes
 
 
 class DelayLogRewrite:
@@ -54,9 +58,11 @@ class DelayLogRewrite:
         log, pending = coordinator.partition.log, machine.pending
         records = log.end - log.start
         is_long = records >= records_min and records >= GROWTH_MAX * len(pending)
-        if not is_long and records >= records_min:
+        if not is_long:
+            # One record of the log may have a hundred of those that are to be published.
             size_bytes = log.size_bytes
-            is_long = size_bytes >= BYTES_MIN and size_bytes >= GROWTH_MAX * pending.size_bytes
+            needed = pending.size_bytes + COLUMN_BYTES * len(pending)
+            is_long = size_bytes >= BYTES_MIN and size_bytes >= GROWTH_MAX * needed
         return DelayLogRewrite(runtime, coordinator, done) if is_long else None
 
     def start(self) -> None:
@@ -87,7 +93,7 @@ class DelayLogRewrite:
             return
         self._position = found.end
         try:
-            facts = [fact for record in found.records if (fact := self._pending(record)) is not None]
+            facts = self._pending(found)
         except PenstockError as error:
             # The next start will say so as well. Nothing is deleted.
             events.error(
@@ -102,15 +108,26 @@ class DelayLogRewrite:
             if partition.when_acknowledged(partition.log.end, self._committed):
                 self._timers.soon(self._step)
 
-    def _pending(self, record: Record) -> DelayFact | None:
-        """The delay as it is to be written, if this is where its record is."""
-        if record.offset >= self._end:
-            return None
+    def _pending(self, found: CommittedRecords) -> list[DelaysStored]:
+        """The delays whose records these are, as they are to be written: those of a topic together."""
         machine: DelayCoordinator = self._coordinator.machine
-        fact = delay_records.decode(record.key, record.value)
-        if not isinstance(fact, DelayStored) or machine.pending.offset_of(fact.id) != Offset(record.offset):
-            return None
-        return DelayStored(fact.id, fact.deliver_at, fact.record, machine.ending.get(fact.id))
+        kept: dict[tuple[str, TransactionProducer | None], list[DelayedRecords]] = {}
+        for record in found.records:
+            fact = delay_records.decode(record.key, record.value)
+            if record.offset >= self._end or not isinstance(fact, DelaysStored):
+                continue
+            ids, offset = fact.records.ids, Offset(record.offset)
+            by_producer: dict[TransactionProducer | None, list[int]] = {}
+            for at, place in enumerate(machine.pending.places_of(ids)[0]):
+                if place == offset:
+                    by_producer.setdefault(machine.ending.get(ids[at]), []).append(at)
+            for producer, places in by_producer.items():
+                kept.setdefault((fact.records.topic, producer), []).append(fact.records.only(places))
+        return [
+            DelaysStored(portion, producer)
+            for (_, producer), parts in kept.items()
+            for portion in join_records(parts).portions(PORTION_BYTES)
+        ]
 
     def _committed(self, error: object) -> None:
         if not self._is_cancelled:

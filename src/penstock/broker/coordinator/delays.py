@@ -33,10 +33,10 @@ from penstock.core.records import ControlRecord
 from penstock.core.values import dataclass
 from penstock.runtime import Runtime
 
-# One is read and decoded for each record that is due.
+# One is read and checked for each record that is due.
 BATCH_BYTES_MAX = 16 << 10
 # Two or three milliseconds of a start with a million delays.
-LOAD_STEP_BYTES = 64 << 10
+LOAD_STEP_BYTES = 256 << 10
 LEVEL_TOO_LOW = ApiError(
     ErrorKind.COORDINATOR_NOT_AVAILABLE,
     f"delayed records need {METADATA_VERSION} {DELAYS_LEVEL}; see `penstock cluster upgrade`",
@@ -83,7 +83,6 @@ class DelayService:
             (ListDelays, ReleaseDelays),
             transactional=DelayTransactions(),
             located=delay_records.located,
-            load_batch=delay_records.load_batch,
             load_step_bytes=LOAD_STEP_BYTES,
             batch_bytes_max=BATCH_BYTES_MAX,
             rewrite=partial(DelayLogRewrite.if_due, runtime),

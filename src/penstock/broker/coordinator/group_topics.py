@@ -13,7 +13,7 @@ from penstock.core.metadata import (
 )
 from penstock.core.metadata.configs import NO_CONFIGS
 from penstock.core.metadata.topic_names import is_internal
-from penstock.core.model import NodeId, TopicId, TopicName
+from penstock.core.model import NodeId, TopicId, TopicName, TopicPartition
 
 REMEMBERED_MAX = 10_000
 # The session timeout and the heartbeat interval, each with its bounds.
@@ -64,6 +64,10 @@ class GroupTopics:
 
     def name_of(self, topic_id: TopicId) -> TopicName | None:
         return self._image.topic_name(topic_id)
+
+    def lacks(self, partition: TopicPartition) -> bool:
+        topic = self._image.topic(partition.topic)
+        return topic is None or not 0 <= partition.partition < len(topic.partitions)
 
     def names(self) -> Sequence[TopicName]:
         return [name for name in self._image.topic_names() if not is_internal(name)]

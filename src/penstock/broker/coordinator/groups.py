@@ -15,7 +15,7 @@ A member of a share group may have leases on records when it is gone: `MemberRel
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Protocol
 from uuid import UUID
@@ -64,11 +64,26 @@ from penstock.core.groups import (
 )
 from penstock.core.metadata import OFFSETS_TOPIC, MetadataImage, broker_setting
 from penstock.core.metadata.configs import NO_CONFIGS
-from penstock.core.model import ApiError, ErrorKind, NodeId, Offset, TopicId, TopicPartition
+from penstock.core.model import (
+    MILLISECOND,
+    ApiError,
+    ErrorKind,
+    Instant,
+    NodeId,
+    Offset,
+    TopicId,
+    TopicPartition,
+)
 from penstock.core.records import ControlRecord
 from penstock.runtime import Runtime
 
 _MS_PER_MINUTE = 60_000
+# How often committed positions are counted.
+COUNT_NS = 100 * MILLISECOND
+# How often what members have sent is counted, over all groups.
+METADATA_COUNT_NS = 1_000 * MILLISECOND
+# Of a member that is never refused: some hundred topics.
+SMALL_METADATA_BYTES = 4_096
 # Records have room for 32,767 bytes, whatever the characters.
 GROUP_ID_CHARS_MAX = 8_000
 NOT_SURE = ApiError(
@@ -94,6 +109,9 @@ class GroupServiceOptions:
     # Where the timeouts in `machine` come from, if they follow the metadata.
     timeouts: tuple[GroupTimeouts, ...] = ()
     releases: MemberReleases | None = None
+    position_bytes_max: int = 256 << 20
+    # What members of classic groups may send about themselves, all together.
+    metadata_bytes_max: int = 32 << 20
 
 
 def options_of_node(
@@ -130,6 +148,8 @@ def options_of_node(
         ),
         CoordinatorOptions(commit_timeout_ms=number("offsets.commit.timeout.ms")),
         (timeouts, share_timeouts),
+        position_bytes_max=number("offsets.memory.max.bytes"),
+        metadata_bytes_max=number("group.metadata.memory.max.bytes"),
     )
 
 
@@ -183,9 +203,18 @@ class GroupService:
         self._lags = LagReader(partitions, runtime.clock)
         self._topics = GroupTopics()
         self._timeouts = options.timeouts
+        machine = replace(options.machine, has_room=self._has_room, has_member_room=self._has_member_room)
+        self._position_bytes_max = options.position_bytes_max
+        self._metadata_bytes_max = options.metadata_bytes_max
+        # What members have sent, with those that joined since it was counted, and when it is counted again.
+        self._metadata_bytes = 0
+        self._metadata_counted_until = Instant(0)
+        # What positions take, and until when that is taken for true.
+        self._counted_until = Instant(0)
+        self.position_bytes = 0
         spec: CoordinatorSpec[GroupCoordinator, Command, Fact] = CoordinatorSpec(
             OFFSETS_TOPIC,
-            lambda: GroupCoordinator(options.machine, self._topics),
+            lambda: GroupCoordinator(machine, self._topics),
             group_records,
             GroupObserver(self.metrics, self._lags, self.consumption, options.releases),
             (
@@ -201,6 +230,32 @@ class GroupService:
         self._clock = runtime.clock
         self._lease = partitions.lease
         self._image = MetadataImage()
+
+    def _has_room(self) -> bool:
+        """Whether groups may have more positions, over all coordinators of this node."""
+        now = self._clock.now()
+        if now >= self._counted_until:
+            self._counted_until = Instant(now + COUNT_NS)
+            self.position_bytes = sum([each.machine.image.position_bytes for each in self._coordinators])
+        return self.position_bytes < self._position_bytes_max
+
+    def _has_member_room(self, size_bytes: int) -> bool:
+        """Whether a member may join with so much metadata; one with little of it always may."""
+        if size_bytes <= SMALL_METADATA_BYTES:
+            return True
+        now = self._clock.now()
+        if now >= self._metadata_counted_until:
+            self._metadata_counted_until = Instant(now + METADATA_COUNT_NS)
+            self._metadata_bytes = sum([each.machine.metadata_bytes for each in self._coordinators])
+        if self._metadata_bytes + size_bytes > self._metadata_bytes_max:
+            return False
+        self._metadata_bytes += size_bytes
+        return True
+
+    @property
+    def positions(self) -> int:
+        """How many are committed, over all coordinators of this node."""
+        return sum([each.machine.image.positions for each in self._coordinators])
 
     def random_id(self) -> str:
         """The random part of a new member's id, in the form that Kafka gives it."""

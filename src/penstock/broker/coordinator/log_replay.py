@@ -33,24 +33,17 @@ from penstock.storage.log import DamagedRange, FileRange
 STEP_BYTES = 16 << 10
 
 
-def _no_batches(_batch: memoryview, _header: BatchHeader) -> bool:
-    """Every record is taken alone."""
-    return False
-
-
 class ReplayRequest(NamedTuple):
     """One log to read; `done` is called at its end, with the error if it failed.
 
     `take` gets every record and the header of its batch; it returns False for one that it skips.
-    `take_marker` gets the markers that end transactions. `take_batch` may take all records of a batch at
-    once; if it returns False, it has taken none of them.
+    `take_marker` gets the markers that end transactions.
     """
 
     partition: LeaderPartition
     take: Callable[[Record, BatchHeader], bool]
     take_marker: Callable[[ControlRecord], None]
     done: Callable[[PenstockError | None], None]
-    take_batch: Callable[[memoryview, BatchHeader], bool] = _no_batches
     step_bytes: int = STEP_BYTES
 
 
@@ -141,12 +134,11 @@ class LogReplay:
         take = request.take
         for header in check_batches(content, compacted=True):
             batch, at = content[at : at + header.size_bytes], at + header.size_bytes
-            is_whole = header.base_offset >= self._position
-            if not header.is_control and not (is_whole and request.take_batch(batch, header)):
+            if not header.is_control:
                 for record in read_records(batch):
                     if record.offset >= self._position and not take(record, header):
                         self._skipped += 1
-            elif header.is_control and is_whole and header.record_count:
+            elif header.base_offset >= self._position and header.record_count:
                 request.take_marker(read_control(batch))
             self._position = Offset(header.next_offset)
 

@@ -33,7 +33,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from penstock.broker.coordinator.log_replay import STEP_BYTES, LogReplay, ReplayRequest
 from penstock.broker.coordinator.log_rewrite import CoordinatorRewrite, RewritableLog, rewrite_if_due
 from penstock.broker.lease import NOT_COORDINATING, BrokerLease
-from penstock.broker.partitions import LeaderPartition, PartitionStopped
+from penstock.broker.partitions import LeaderPartition, PartitionStopped, ReplicaRole
 from penstock.core.model import (
     MILLISECOND,
     ApiError,
@@ -186,9 +186,7 @@ class CoordinatorSpec(Generic[M, C, F]):
     transactional: TransactionalFacts[F] | None = None
     # For machines that read their records again: the fact with the offset of its record.
     located: Callable[[F, Offset], F] | None = None
-    # For machines with very many records: takes over all of a batch that is read from the log, which it
-    # can do faster than one by one; False: not of this one. So many bytes are read in a turn of the loop.
-    load_batch: Callable[[M, memoryview, BatchHeader], bool] | None = None
+    # So many bytes of the log are read in a turn of the loop.
     load_step_bytes: int = STEP_BYTES
     # Batches stay below Kafka's default limit for a message.
     batch_bytes_max: int = BATCH_BYTES_MAX
@@ -367,7 +365,7 @@ class Coordinator(Generic[M, C, F]):
         if self.partition.leader_epoch != self._epoch:
             raise PartitionStopped(f"{self.partition.name}: leader epoch {self._epoch} is over")
 
-    def _check_partition(self) -> None:
+    def _check_partition(self, _: ReplicaRole) -> None:
         if self.partition.stopped is not None:
             self.close(str(self.partition.stopped))
         else:
@@ -398,17 +396,8 @@ class Coordinator(Generic[M, C, F]):
                 partial(self._take_record, machine),
                 partial(self._take_marker, machine),
                 loaded,
-                partial(self._take_batch, machine),
                 self._spec.load_step_bytes,
             )
-        )
-
-    def _take_batch(self, machine: M, batch: memoryview, header: BatchHeader) -> bool:
-        load_batch = self._spec.load_batch
-        return (
-            load_batch is not None
-            and self.state is CoordinatorState.LOADING
-            and load_batch(machine, batch, header)
         )
 
     def _take_record(self, machine: M, record: Record, header: BatchHeader) -> bool:

@@ -2,26 +2,30 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from penstock.broker.coordinator.delays import DelayService
 from penstock.broker.delays.peers import DelayPeers
 from penstock.core.delays import (
     ANY_PARTITION,
+    ID_BYTES,
     ID_MAX,
     NOT_PENDING,
     CancelDelays,
-    DelayedRecord,
+    DelayedRecords,
     DelayId,
     DelayList,
     DelayReply,
     DelayResults,
     ListDelays,
-    NewDelay,
     PendingDelay,
     ScheduleRecords,
+    choose_ids,
     read_delay_id,
+    slot_at,
     write_delay_id,
+    write_delay_ids,
 )
 from penstock.core.metadata import MetadataImage
 from penstock.core.metadata.configs import TopicOptions
@@ -36,14 +40,21 @@ LIST_STEPS_MAX = 20
 TOO_MANY = ApiError(ErrorKind.INVALID_REQUEST, f"a request is about 1 to {DELAYS_MAX} records")
 BAD_COUNT = ApiError(ErrorKind.INVALID_REQUEST, f"a list has 1 to {COUNT_MAX} delays")
 UNKNOWN_TOPIC = ApiError(ErrorKind.UNKNOWN_TOPIC)
+UNKNOWN_PARTITION = ApiError(ErrorKind.UNKNOWN_PARTITION)
+TOO_LARGE = ApiError(ErrorKind.BATCH_TOO_LARGE, "the record is larger than its topic takes")
 UNEXPECTED = ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE, "the coordinator gave no result")
 
 
 class DelayRequest(NamedTuple):
-    """A record to publish later; `id` -1: the broker chooses one."""
+    """A record to publish later: `body` is its key, value and headers (see `core.records.builder`).
 
+    `partition` -1: where its key belongs. `id` -1: the broker chooses one.
+    """
+
+    topic: str
     deliver_at: Timestamp
-    record: DelayedRecord
+    body: bytes
+    partition: int = ANY_PARTITION
     id: int = -1
 
 
@@ -67,7 +78,7 @@ OnCancelled: TypeAlias = Callable[[Sequence[ApiError | None] | ApiError], None]
 OnListed: TypeAlias = Callable[[ListedDelays | ApiError], None]
 
 
-class _Limits(NamedTuple):
+class _TopicRoom(NamedTuple):
     """What a topic takes."""
 
     partitions: int
@@ -85,6 +96,8 @@ class DelayView:
         options_of: Callable[[str], TopicOptions],
     ) -> None:
         self._entropy = runtime.entropy
+        self._clock = runtime.clock
+        self._first_slot = runtime.entropy.bytes(1)[0]
         self._timers = runtime.timers
         self._delays = delays
         self._peers = peers
@@ -127,7 +140,7 @@ class DelayView:
             results.expect()
             self._peers.submit(
                 CancelDelays(
-                    on_reply=partial(results.take, [(at, None) for at, _ in pairs]),
+                    on_reply=partial(results.take, [at for at, _ in pairs], [None] * len(pairs)),
                     partition=partition,
                     ids=tuple(each for _, each in pairs),
                 )
@@ -145,44 +158,48 @@ class DelayView:
             self._list(topic, count, start, [], LIST_STEPS_MAX, done)
 
     def _schedule(self, requests: Sequence[DelayRequest], done: OnScheduled) -> None:
-        count = self._delays.count
         results = _Results[str](len(requests), done)
-        # Those of one request are together: they are stored in a few batches.
-        common = self._random() % count
-        wanted: dict[int, list[tuple[int, NewDelay]]] = {}
-        limits: dict[str, _Limits | None] = {}
-        for at, request in enumerate(requests):
-            topic = request.record.topic
-            if topic not in limits:
-                limits[topic] = self._limits_of(topic)
-            problem = _problem_with(request.record, limits[topic])
-            if problem is not None:
-                results.set(at, problem)
-                continue
-            partition = common if request.id < 0 else request.id % count
-            delay_id = self._random() if request.id < 0 else request.id
-            new = NewDelay(delay_id, request.deliver_at, request.record)
-            wanted.setdefault(partition, []).append((at, new))
-        for partition, pairs in wanted.items():
-            results.expect()
-            named = [(at, write_delay_id(DelayId(partition, new.id))) for at, new in pairs]
-            self._peers.submit(
-                ScheduleRecords(
-                    on_reply=partial(results.take, named),
-                    partition=partition,
-                    delays=tuple(new for _, new in pairs),
+        requests = self._with_ids(requests)
+        limits = {
+            topic: self._limits_of(topic) for topic in dict.fromkeys([request.topic for request in requests])
+        }
+        for partition, by_topic in _grouped(requests, self._delays.count).items():
+            records: list[DelayedRecords] = []
+            places: list[int] = []
+            for topic, ats in by_topic.items():
+                sound = _sound(requests, ats, limits[topic], results)
+                if sound:
+                    records.append(_records_of(topic, [requests[at] for at in sound]))
+                    places += sound
+            if records:
+                ids = [each for part in records for each in part.ids]
+                results.expect()
+                self._peers.submit(
+                    ScheduleRecords(
+                        on_reply=partial(results.take, places, write_delay_ids(partition, ids)),
+                        partition=partition,
+                        records=tuple(records),
+                    )
                 )
-            )
         results.end()
 
-    def _random(self) -> int:
-        return int.from_bytes(self._entropy.bytes(8), "big") & ID_MAX
+    def _with_ids(self, requests: Sequence[DelayRequest]) -> Sequence[DelayRequest]:
+        """The requests with ids for those that have none."""
+        nameless = [at for at, request in enumerate(requests) if request.id < 0]
+        if not nameless:
+            return requests
+        named = list(requests)
+        entropy = self._entropy.bytes(ID_BYTES * len(nameless))
+        ids = choose_ids(entropy, slot_at(self._first_slot, self._clock.wall()))
+        for at, chosen in zip(nameless, ids, strict=True):
+            named[at] = requests[at]._replace(id=chosen)
+        return named
 
-    def _limits_of(self, name: str) -> _Limits | None:
+    def _limits_of(self, name: str) -> _TopicRoom | None:
         topic = self._image.topic(name)
         if topic is None or topic.internal:
             return None
-        return _Limits(len(topic.partitions), self._options_of(name).max_message_bytes)
+        return _TopicRoom(len(topic.partitions), self._options_of(name).max_message_bytes)
 
     def _list(
         self,
@@ -227,14 +244,43 @@ class DelayView:
         )
 
 
-def _problem_with(record: DelayedRecord, limits: _Limits | None) -> ApiError | None:
+def _grouped(requests: Sequence[DelayRequest], count: int) -> dict[int, dict[str, list[int]]]:
+    """Where in the request they are, by partition of `__delayed` and topic: nearly always in one group."""
+    keys = [(request.id % count, request.topic) for request in requests]
+    if keys.count(keys[0]) == len(keys):
+        return {keys[0][0]: {keys[0][1]: list(range(len(keys)))}}
+    found: dict[int, dict[str, list[int]]] = {}
+    for at, (partition, topic) in enumerate(keys):
+        found.setdefault(partition, {}).setdefault(topic, []).append(at)
+    return found
+
+
+def _sound(
+    requests: Sequence[DelayRequest], ats: list[int], limits: _TopicRoom | None, results: "_Results[str]"
+) -> list[int]:
+    """Those that their topic takes; the others get their error."""
     if limits is None:
-        return UNKNOWN_TOPIC
-    if not ANY_PARTITION <= record.partition < limits.partitions:
-        return ApiError(ErrorKind.UNKNOWN_PARTITION)
-    if record.size_bytes > limits.record_bytes:
-        return ApiError(ErrorKind.BATCH_TOO_LARGE, "the record is larger than its topic takes")
-    return None
+        for at in ats:
+            results.set(at, UNKNOWN_TOPIC)
+        return []
+    sound: list[int] = []
+    partitions, bytes_max = limits
+    for at in ats:
+        _, _, body, partition, _ = requests[at]
+        if not ANY_PARTITION <= partition < partitions:
+            results.set(at, UNKNOWN_PARTITION)
+        elif len(body) > bytes_max:
+            results.set(at, TOO_LARGE)
+        else:
+            sound.append(at)
+    return sound
+
+
+def _records_of(topic: str, requests: list[DelayRequest]) -> DelayedRecords:
+    _, times, bodies, partitions, ids = zip(*requests, strict=True)
+    return DelayedRecords(
+        topic, ids, times, partitions, tuple(accumulate(map(len, bodies))), b"".join(bodies)
+    )
 
 
 class _Results(Generic[R]):
@@ -252,14 +298,14 @@ class _Results(Generic[R]):
     def expect(self) -> None:
         self._waiting += 1
 
-    def take(self, named: Sequence[tuple[int, R]], reply: DelayReply) -> None:
+    def take(self, places: Sequence[int], named: Sequence[R], reply: DelayReply) -> None:
         """The reply of one coordinator to the items at these places, and what each gets without an error."""
         errors: Sequence[ApiError | None] = ()
         if isinstance(reply, DelayResults):
             errors = reply.errors
         else:
-            errors = [reply if isinstance(reply, ApiError) else UNEXPECTED] * len(named)
-        for (at, result), error in zip(named, errors, strict=False):
+            errors = [reply if isinstance(reply, ApiError) else UNEXPECTED] * len(places)
+        for at, result, error in zip(places, named, errors, strict=False):
             self._results[at] = result if error is None else error
         self.end()
 

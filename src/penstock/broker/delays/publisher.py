@@ -16,26 +16,34 @@ A topic that cannot be written to, or is not there, waits alone; its records are
 when its wait is over.
 """
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from itertools import accumulate
+from typing import Protocol
 
 from penstock.broker.coordinator import delay_records
 from penstock.broker.coordinator.delay_metrics import DelayMetrics
 from penstock.broker.coordinator.delays import DelayService
 from penstock.broker.partitions import LeaderPartition
-from penstock.broker.queues.move_transaction import MovePeers, MoveTransaction, portion
-from penstock.broker.queues.record_reader import RecordReader
+from penstock.broker.queues.move_transaction import (
+    BATCH_BYTES_MAX,
+    BATCH_OVERHEAD_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    MovePeers,
+    MoveTransaction,
+)
+from penstock.broker.queues.record_reader import CommittedRecords, RecordReader
 from penstock.broker.transactions.coordinator_commands import TransactionalCommand, TransactionalCommands
 from penstock.core.delays import (
     ANY_PARTITION,
-    DelayedRecord,
+    DelayedRecords,
     DelayReply,
     DelayResults,
-    DelayStored,
+    DelaysStored,
     DueDelays,
     EndDelays,
-    PendingDelay,
     ReleaseDelays,
     TakeDueDelays,
 )
@@ -52,7 +60,8 @@ from penstock.core.model import (
     TopicName,
     TopicPartition,
 )
-from penstock.core.records import Record, murmur2_partition
+from penstock.core.records import murmur2_partition
+from penstock.core.records.builder import NO_KEY, join_bodies, key_of
 from penstock.observability import log as events
 from penstock.runtime import Callback, Runtime
 
@@ -61,15 +70,15 @@ LANES = 2
 RECORDS_MAX = 1_000
 BYTES_MAX = 1 << 20
 # A transaction costs as much as a hundred records: the next lane waits for some more of them.
-GATHER_MS = 20
+GATHER_MS = 15
 # The coordinators of a node look at their clocks one after the other.
 MEET_MS = 2
 RETRY_MS = 5
 RETRIES_MAX = 1_000
 # After something went wrong that no topic is to blame for.
 REST_MS = 200
-# Decoded records that are kept: a few steps of the reader, whose batches are small.
-READ_MAX = 2_000
+# Of records that were read with others, and are kept until they are due as well; for each partition.
+READ_BYTES_MAX = 1 << 20
 ID_BYTES = 16
 COMMAND_BYTES = 500
 
@@ -80,10 +89,20 @@ class Transactions(Protocol):
     def submit(self, command: TransactionalCommand) -> None: ...
 
 
+class _ReadRecords:
+    """Delayed records that one record of the log has."""
+
+    __slots__ = ("places", "records")
+
+    def __init__(self, records: DelayedRecords) -> None:
+        self.records = records
+        self.places = dict(zip(records.ids, range(len(records.ids)), strict=True))
+
+
 class _Source:
     """A partition of `__delayed` that this node leads."""
 
-    __slots__ = ("is_due", "partition", "read", "reports")
+    __slots__ = ("_read_bytes", "is_due", "partition", "read", "reports")
 
     def __init__(self, partition: LeaderPartition) -> None:
         self.partition = partition
@@ -91,31 +110,76 @@ class _Source:
         self.is_due = False
         # How often its coordinator has said so.
         self.reports = 0
-        # Records that were decoded with others.
-        self.read: dict[Offset, Record] = {}
+        # What was read, the oldest first.
+        self.read: dict[Offset, _ReadRecords] = {}
+        self._read_bytes = 0
 
     @property
     def index(self) -> int:
         return self.partition.name.partition
 
+    def keep(self, found: CommittedRecords) -> None:
+        """Decode what was read."""
+        for record in found.records:
+            try:
+                fact = delay_records.decode(record.key, record.value)
+            except ProtocolError:
+                continue
+            offset = Offset(record.offset)
+            if isinstance(fact, DelaysStored) and offset not in self.read:
+                self.read[offset] = _ReadRecords(fact.records)
+                self._read_bytes += len(fact.records.content)
 
-class _Due(NamedTuple):
-    """A delay that was taken, and where from."""
+    def forget(self) -> None:
+        """Drop what is beyond the limit."""
+        while self._read_bytes > READ_BYTES_MAX:
+            self._read_bytes -= len(self.read.pop(next(iter(self.read))).records.content)
 
-    source: int
-    delay: PendingDelay
+
+class _Batch:
+    """What is published to one partition: bodies, when each was due, and their delays by source."""
+
+    __slots__ = ("bodies", "ids", "times")
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.times: list[int] = []
+        # Source after source, in the order of the bodies.
+        self.ids: dict[int, list[int]] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self.bodies)) + RECORD_OVERHEAD_BYTES * len(self.bodies)
+
+    def cut(self, bytes_max: int) -> dict[int, list[int]]:
+        """Keep what fits into so many bytes, and at least one; the ids of the others by source."""
+        if self.size_bytes <= bytes_max:
+            return {}
+        ends = list(accumulate(len(body) + RECORD_OVERHEAD_BYTES for body in self.bodies))
+        kept = max(1, bisect_right(ends, bytes_max))
+        del self.bodies[kept:], self.times[kept:]
+        left: dict[int, list[int]] = {}
+        for index, ids in self.ids.items():
+            if ids[kept:]:
+                left[index] = ids[kept:]
+                del ids[kept:]
+            kept -= len(ids)
+        self.ids = {index: ids for index, ids in self.ids.items() if ids}
+        return left
 
 
 class _Lane:
     """One transaction after the other."""
 
     __slots__ = (
+        "batches",
+        "due",
         "errors",
         "found",
+        "held",
         "is_busy",
         "number",
         "retries",
-        "taken",
         "transaction",
         "unsure",
         "waiting",
@@ -127,9 +191,12 @@ class _Lane:
         self.is_busy = False
         # Partitions that may have it that the lane holds delays which it does not know of.
         self.unsure: dict[int, None] = {}
-        # By partition of `__delayed`: what the lane holds, and the records that were read for it.
-        self.taken: dict[int, tuple[PendingDelay, ...]] = {}
-        self.found: dict[int, dict[Offset, Record]] = {}
+        # By partition of `__delayed`: what the lane has taken, and what was read for it.
+        self.due: dict[int, DueDelays] = {}
+        self.found: dict[int, dict[Offset, _ReadRecords]] = {}
+        # What its transaction is about: batches by their target, ids by partition of `__delayed`.
+        self.batches: dict[TopicPartition, _Batch] = {}
+        self.held: dict[int, tuple[int, ...]] = {}
         # Of the steps that go on at the same time: how many, and what went wrong, by topic.
         self.waiting = 0
         self.retries = 0
@@ -243,7 +310,7 @@ class DelayPublisher:
                 return
 
     def _begin(self, lane: _Lane) -> None:
-        lane.taken, lane.found, lane.errors = {}, {}, {}
+        lane.due, lane.found, lane.batches, lane.held, lane.errors = {}, {}, {}, {}, {}
         # A first transaction is begun in any case, to end the one of whoever had the id before.
         lane.is_busy = lane in self._lanes and (not lane.transaction.is_begun or bool(self._due_for(lane)))
         if lane.is_busy:
@@ -282,9 +349,9 @@ class DelayPublisher:
             lane.unsure.pop(source.index, None)
             # There may be more. Its coordinator reports what is due behind an empty reply, perhaps already:
             # a reply waits for the log.
-            source.is_due = bool(reply.delays) or source.reports != reports
-            if reply.delays:
-                lane.taken[source.index] = reply.delays
+            source.is_due = bool(reply.ids) or source.reports != reports
+            if reply.ids:
+                lane.due[source.index] = reply
         else:
             lane.unsure[source.index] = None
             if isinstance(reply, ApiError):
@@ -292,8 +359,8 @@ class DelayPublisher:
         lane.waiting -= 1
         if lane.waiting:
             return
-        if lane.taken:
-            if sum(map(len, lane.taken.values())) >= RECORDS_MAX:
+        if lane.due:
+            if sum(len(each.ids) for each in lane.due.values()) >= RECORDS_MAX:
                 # There is enough for another.
                 self._take_at = self._clock.now()
             # What is due next is not to wait for this transaction.
@@ -306,42 +373,35 @@ class DelayPublisher:
 
     def _find_all(self, lane: _Lane) -> None:
         lane.errors = {}
-        lane.waiting = len(lane.taken)
-        for index, delays in list(lane.taken.items()):
+        lane.waiting = len(lane.due)
+        for index, due in list(lane.due.items()):
             source = self._sources.get(index)
             if source is None:
                 self._read(lane, index, ApiError(ErrorKind.NOT_COORDINATOR))
             else:
-                self._find(lane, source, [delay.offset for delay in delays])
+                self._find(lane, source, tuple(dict.fromkeys(due.offsets)))
 
-    def _find(self, lane: _Lane, source: _Source, offsets: list[Offset]) -> None:
+    def _find(self, lane: _Lane, source: _Source, offsets: tuple[Offset, ...]) -> None:
         read = source.read
-        known = {offset: record for offset in offsets if (record := read.pop(offset, None)) is not None}
 
-        def found(more: dict[Offset, Record] | ApiError) -> None:
-            for offset in offsets:
-                read.pop(offset, None)
-            self._read(lane, source.index, more if isinstance(more, ApiError) else known | more)
+        def ended(error: ApiError | None) -> None:
+            found = {offset: read[offset] for offset in offsets if offset in read}
+            source.forget()
+            self._read(lane, source.index, found if error is None else error)
 
-        def on_read(records: tuple[Record, ...]) -> None:
-            # What is due next is often what was stored next.
-            read.update((Offset(record.offset), record) for record in records)
-            while len(read) > READ_MAX:
-                del read[next(iter(read))]
+        unknown = [offset for offset in offsets if offset not in read]
+        self._reader.collect(source.partition, unknown, source.keep, ended, is_own=True)
 
-        unknown = [offset for offset in offsets if offset not in known]
-        self._reader.find(source.partition, unknown, found, is_own=True, on_read=on_read)
-
-    def _read(self, lane: _Lane, index: int, found: dict[Offset, Record] | ApiError) -> None:
+    def _read(self, lane: _Lane, index: int, found: dict[Offset, _ReadRecords] | ApiError) -> None:
         if isinstance(found, ApiError):
             lane.errors[""] = found
-            self._release(lane, index, lane.taken.pop(index), ())
+            self._release(lane, index, lane.due.pop(index).ids, ())
         else:
             lane.found[index] = found
         lane.waiting -= 1
         if lane.waiting:
             return
-        if lane.taken:
+        if lane.due:
             lane.errors = {}
             self._sort(lane)
         else:
@@ -349,17 +409,21 @@ class DelayPublisher:
 
     def _sort(self, lane: _Lane) -> None:
         """Find out where the records belong, and publish those that fit into a batch for each partition."""
-        by_target: dict[TopicPartition, list[tuple[_Due, Record]]] = {}
-        left: dict[int, list[PendingDelay]] = {}
+        batches: dict[TopicPartition, _Batch] = {}
+        left: dict[int, list[int]] = {}
         unknown: dict[int, dict[str, None]] = {}
         self._turn += 1
-        for index, delays in lane.taken.items():
-            self._sort_source(index, delays, lane.found[index], by_target, left, unknown)
-        batches: dict[TopicPartition, list[tuple[_Due, Record]]] = {}
-        for target, pairs in by_target.items():
-            batches[target] = portion(pairs, self._options_of(target.topic).max_message_bytes)
-            for due, _ in pairs[len(batches[target]) :]:
-                left.setdefault(due.source, []).append(due.delay)
+        for index, due in lane.due.items():
+            for offset, ids in due.by_offset().items():
+                # A rewrite may have moved records meanwhile: then they are taken again where they are now.
+                read = lane.found[index].get(offset)
+                missed = ids if read is None else self._place(index, ids, read, batches, unknown)
+                if missed:
+                    left.setdefault(index, []).extend(missed)
+        for target, batch in batches.items():
+            limit = self._options_of(target.topic).max_message_bytes - BATCH_OVERHEAD_BYTES
+            for index, cut in batch.cut(min(BATCH_BYTES_MAX, limit)).items():
+                left.setdefault(index, []).extend(cut)
         for index, released in left.items():
             self._release(lane, index, tuple(released), tuple(unknown.get(index, ())))
         if batches:
@@ -367,74 +431,87 @@ class DelayPublisher:
         else:
             self._begin(lane)
 
-    def _sort_source(
+    def _place(
         self,
         index: int,
-        delays: tuple[PendingDelay, ...],
-        found: dict[Offset, Record],
-        by_target: dict[TopicPartition, list[tuple[_Due, Record]]],
-        left: dict[int, list[PendingDelay]],
+        ids: list[int],
+        read: _ReadRecords,
+        batches: dict[TopicPartition, _Batch],
         unknown: dict[int, dict[str, None]],
-    ) -> None:
-        now = self._clock.wall()
+    ) -> list[int]:
+        """Add records to the batches of their targets; returns the ids of those that have none."""
+        topic, _, times, partitions, ends, content = read.records
+        places, missed = read.places, list[int]()
         # Of records without a key: where those for a partition, or for any, go.
-        targets: dict[tuple[str, int], TopicPartition | None] = {}
-        for delay in delays:
-            # A rewrite may have moved the record meanwhile: then it is taken again where it is now.
-            record = _stored(delay, found.get(delay.offset))
-            if record is None:
-                left.setdefault(index, []).append(delay)
+        known: dict[int, _Batch | None] = {}
+        for delay_id in ids:
+            at = places.get(delay_id)
+            if at is None:
+                missed.append(delay_id)
                 continue
-            topic, wanted, key, value, headers = record
-            place = topic, wanted
-            if key is not None and wanted == ANY_PARTITION:
-                target = self._target_of(record)
-            elif place in targets:
-                target = targets[place]
+            body = content[ends[at - 1] if at else 0 : ends[at]]
+            wanted = partitions[at]
+            if wanted == ANY_PARTITION and body[0] != NO_KEY:
+                batch = self._batch_for(index, self._target_of(topic, wanted, key_of(body)), batches)
+            elif wanted in known:
+                batch = known[wanted]
             else:
-                target = targets[place] = self._target_of(record)
-            if target is None:
-                left.setdefault(index, []).append(delay)
-                unknown.setdefault(index, {})[delay.topic] = None
+                batch = known[wanted] = self._batch_for(index, self._target_of(topic, wanted, None), batches)
+            if batch is None:
+                missed.append(delay_id)
+                unknown.setdefault(index, {})[topic] = None
                 continue
-            pair = _Due(index, delay), Record(0, now, key, value, headers)
-            if target in by_target:
-                by_target[target].append(pair)
-            else:
-                by_target[target] = [pair]
+            batch.bodies.append(body)
+            batch.times.append(times[at])
+            batch.ids[index].append(delay_id)
+        return missed
 
-    def _target_of(self, record: DelayedRecord) -> TopicPartition | None:
-        """Where the record belongs among the partitions that there are now."""
-        topic = self._image.topic(record.topic)
+    def _batch_for(
+        self, index: int, target: TopicPartition | None, batches: dict[TopicPartition, _Batch]
+    ) -> _Batch | None:
+        """The batch for a target, which takes a record of this source next."""
+        if target is None:
+            return None
+        found = batches.get(target)
+        if found is None:
+            found = batches[target] = _Batch()
+        found.ids.setdefault(index, [])
+        return found
+
+    def _target_of(self, name: str, wanted: int, key: bytes | None) -> TopicPartition | None:
+        """Where a record belongs among the partitions that there are now."""
+        topic = self._image.topic(name)
         count = 0 if topic is None else len(topic.partitions)
-        index = record.partition
+        index = wanted
         if index == ANY_PARTITION and count:
-            index = self._turn % count if record.key is None else murmur2_partition(record.key, count)
+            index = self._turn % count if key is None else murmur2_partition(key, count)
         if index >= count:
             return None
-        return TopicPartition(TopicName(record.topic), PartitionIndex(index))
+        return TopicPartition(TopicName(name), PartitionIndex(index))
 
-    def _write(self, lane: _Lane, batches: dict[TopicPartition, list[tuple[_Due, Record]]]) -> None:
-        taken: dict[int, list[PendingDelay]] = {index: [] for index in lane.taken}
+    def _write(self, lane: _Lane, batches: dict[TopicPartition, _Batch]) -> None:
+        held: dict[int, list[int]] = {}
         for batch in batches.values():
-            for (index, delay), _ in batch:
-                taken[index].append(delay)
-        taken = {index: delays for index, delays in taken.items() if delays}
-        lane.taken = {index: tuple(delays) for index, delays in taken.items()}
-        lane.found = {}
+            for index, ids in batch.ids.items():
+                held.setdefault(index, []).extend(ids)
+        lane.batches = batches
+        lane.held = {index: tuple(taken) for index, taken in held.items()}
+        lane.due, lane.found = {}, {}
         lane.retries = 0
-        lane.waiting = len(batches) + len(taken)
+        lane.waiting = len(batches) + len(held)
+        now = self._clock.wall()
         for target, batch in batches.items():
-            records = [record for _, record in batch]
-            bytes_max = self._options_of(target.topic).max_message_bytes
-            lane.transaction.append(target, records, bytes_max, partial(self._written, lane, target.topic))
+            lane.transaction.append_written(
+                target,
+                partial(join_bodies, batch.bodies, now),
+                batch.size_bytes,
+                self._options_of(target.topic).max_message_bytes,
+                partial(self._written, lane, target.topic),
+            )
         producer = lane.transaction.producer
-        for index, delays in list(lane.taken.items()):
+        for index, held_ids in list(lane.held.items()):
             command = EndDelays(
-                on_reply=partial(self._ended, lane),
-                partition=index,
-                ids=tuple(delay.id for delay in delays),
-                producer=producer,
+                on_reply=partial(self._ended, lane), partition=index, ids=held_ids, producer=producer
             )
             self._end_delays(lane, command)
 
@@ -480,20 +557,17 @@ class DelayPublisher:
             self._rest(lane, error)
             return
         now = self._clock.wall()
-        published: dict[str, int] = {}
-        for delays in lane.taken.values():
-            for delay in delays:
-                self._lateness.observe(max(0, now - delay.deliver_at) * MILLISECOND)
-                published[delay.topic] = published.get(delay.topic, 0) + 1
-        for topic, count in published.items():
-            self._metrics.published.of(topic).count += count
+        for target, batch in lane.batches.items():
+            for due, count in Counter(batch.times).items():
+                self._lateness.observe_equal(max(0, now - due) * MILLISECOND, count)
+            self._metrics.published.of(target.topic).count += len(batch.bodies)
         lane.is_busy = False
         self._wake_at(self._clock.now())
 
     def _aborted(self, lane: _Lane) -> None:
         blocked = tuple(topic for topic in lane.errors if topic)
-        for index, delays in lane.taken.items():
-            self._release(lane, index, delays, blocked)
+        for index, ids in lane.held.items():
+            self._release(lane, index, ids, blocked)
         reason = next(iter(lane.errors.values()))
         if blocked:
             events.warning("delay.publish_failed", topics=",".join(blocked), reason=str(reason))
@@ -501,9 +575,7 @@ class DelayPublisher:
         else:
             self._rest(lane, reason)
 
-    def _release(
-        self, lane: _Lane, index: int, delays: tuple[PendingDelay, ...], blocked: tuple[str, ...]
-    ) -> None:
+    def _release(self, lane: _Lane, index: int, ids: tuple[int, ...], blocked: tuple[str, ...]) -> None:
         def released(reply: DelayReply) -> None:
             if isinstance(reply, ApiError):
                 lane.unsure[index] = None
@@ -512,7 +584,7 @@ class DelayPublisher:
             ReleaseDelays(
                 on_reply=released,
                 partition=index,
-                ids=tuple(delay.id for delay in delays),
+                ids=ids,
                 blocked=blocked,
             )
         )
@@ -533,11 +605,3 @@ class DelayPublisher:
 
     def _after_rest(self, go_on: Callback) -> None:
         self._timers.at(Instant(self._clock.now() + REST_MS * MILLISECOND), go_on)
-
-
-def _stored(delay: PendingDelay, record: Record | None) -> DelayedRecord | None:
-    try:
-        fact = None if record is None else delay_records.decode(record.key, record.value)
-    except ProtocolError:
-        return None
-    return fact.record if isinstance(fact, DelayStored) and fact.id == delay.id else None

@@ -43,7 +43,9 @@ from penstock.broker.partitions.leader_partition import (
     LeaderPartition,
     Leadership,
     PartitionStopped,
+    PartitionWatcher,
     Replica,
+    ReplicaRole,
     SyncPolicy,
     Watcher,
 )
@@ -64,6 +66,8 @@ __all__ = [
     "PartitionStopped",
     "FsyncMode",
     "SyncPolicy",
+    "PartitionWatcher",
+    "ReplicaRole",
     "Watcher",
     "LogMaintenanceOptions",
     "QuarantineSize",

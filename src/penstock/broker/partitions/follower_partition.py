@@ -4,7 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from penstock.broker.partitions.leader_partition import PartitionStopped, Replica, SyncPolicy, Watcher
+from penstock.broker.partitions.leader_partition import (
+    PartitionStopped,
+    PartitionWatcher,
+    Replica,
+    SyncPolicy,
+)
 from penstock.core.metadata import NO_LEADER_EPOCH
 from penstock.core.model import (
     ApiError,
@@ -98,7 +103,7 @@ class FollowerPartition:
         self._clock = runtime.clock
         self._timers = runtime.timers
         # Consumers that wait for more; an ordered set, so that a run can be repeated exactly.
-        self._watchers: dict[Watcher, None] = {}
+        self._watchers: dict[PartitionWatcher, None] = {}
         self._wake_set = False
         self._offload = offload
         # Of what an unclean election costs: from where to where, and what was kept of it.
@@ -244,11 +249,11 @@ class FollowerPartition:
             if self._watchers:
                 self._wake_soon()
 
-    def watch(self, watcher: Watcher) -> None:
+    def watch(self, watcher: PartitionWatcher) -> None:
         """Call `watcher` when the high watermark has moved, and when this role ends."""
         self._watchers[watcher] = None
 
-    def unwatch(self, watcher: Watcher) -> None:
+    def unwatch(self, watcher: PartitionWatcher) -> None:
         self._watchers.pop(watcher, None)
 
     def _wake_soon(self) -> None:
@@ -259,7 +264,7 @@ class FollowerPartition:
     def _wake(self) -> None:
         self._wake_set = False
         for watcher in list(self._watchers):
-            watcher()
+            watcher(self)
 
     def advance_start(self, offset: Offset) -> None:
         """Take over the leader's log start; uncommitted records stay. Blocks if files are removed."""

@@ -35,6 +35,8 @@ OnAcknowledged: TypeAlias = Callable[[ApiError | None], None]
 Waiter: TypeAlias = tuple[Offset, OnAcknowledged, Instant | None]
 NEVER = 2**63 - 1
 Watcher: TypeAlias = Callable[[], None]
+# Called with the partition that it watches.
+PartitionWatcher: TypeAlias = Callable[["ReplicaRole"], None]
 # A wait for other replicas may last this much longer than its timeout.
 SWEEP_MS = 250
 # Clients read from the replica that they were told for five minutes, unless they are set otherwise.
@@ -101,6 +103,10 @@ class ReplicaRole(Protocol):
     def sync_behind(self) -> None: ...
 
     def log_start_moved(self) -> None: ...
+
+    def watch(self, watcher: PartitionWatcher) -> None: ...
+
+    def unwatch(self, watcher: PartitionWatcher) -> None: ...
 
     def stop(self, reason: str, *, wanted: bool = False) -> None: ...
 
@@ -264,7 +270,7 @@ class LeaderPartition:
         # The waiters for all in-sync replicas, and those for this node's log only.
         self._waiting: deque[Waiter] = deque()
         self._waiting_here: deque[Waiter] = deque()
-        self._watchers: dict[Watcher, None] = {}
+        self._watchers: dict[PartitionWatcher, None] = {}
         self._wake_set = False
         self._end_watchers: dict[Watcher, None] = {}
         self._end_set = False
@@ -395,11 +401,11 @@ class LeaderPartition:
         stopped = self.stopped
         self._timers.soon(lambda: done(stopped))
 
-    def watch(self, watcher: Watcher) -> None:
-        """Call `watcher` whenever more can be read, until `unwatch`."""
+    def watch(self, watcher: PartitionWatcher) -> None:
+        """Call `watcher` with this partition whenever more can be read, until `unwatch`."""
         self._watchers[watcher] = None
 
-    def unwatch(self, watcher: Watcher) -> None:
+    def unwatch(self, watcher: PartitionWatcher) -> None:
         self._watchers.pop(watcher, None)
 
     @property
@@ -597,7 +603,7 @@ class LeaderPartition:
     def _wake(self) -> None:
         self._wake_set = False
         for watcher in list(self._watchers):
-            watcher()
+            watcher(self)
 
     def _notify_end_soon(self) -> None:
         if self._end_watchers and not self._end_set:

@@ -129,6 +129,15 @@ class LogCleaner:
         except StorageError as error:
             self._give_up(replica, compaction, error)
             return False
+        if cleaned.first_unreadable is not None:
+            offset, reason = cleaned.first_unreadable
+            events.warning(
+                "partition.batches_unreadable",
+                partition=str(replica.name),
+                batches=cleaned.unreadable,
+                offset=offset,
+                reason=reason,
+            )
         if compacted is not None:
             events.info("partition.compacted", partition=str(replica.name), **compacted._asdict())
         return compacted is not None

@@ -12,6 +12,14 @@ Names are removed through the loop's own view of the disk, which keeps a file re
 that are being sent a part of it. Files that a stop or a crash left behind are removed at the next
 start.
 
+A log is deleted by giving its directory another name, a topic with all its partitions by one rename into
+`deleted/`. What has such a name is removed by a thread, a few directories at a time, and by the next start
+if the node ends before that is done.
+
+A directory whose identity is missing or damaged is the log that was made in its place, if `meta/replicas`
+or the journal knows that one was made for the topic: then it gets its identity back. Everything else about
+an identity is for an operator to decide.
+
 Left out: logs whose disk failed are not opened again before the node starts again.
 """
 
@@ -31,16 +39,39 @@ from penstock.core.model import (
     TopicPartition,
 )
 from penstock.observability import log as events
-from penstock.runtime import Entropy, Executor, ExecutorKind, Runtime
+from penstock.runtime import Entropy, Executor, ExecutorFull, ExecutorKind, Runtime
 from penstock.storage.commit import GroupCommit
-from penstock.storage.data_directory import LOGS, CreatedReplicas, ReplicaKey, partition_path
+from penstock.storage.data_directory import (
+    ACCEPT_IDENTITY,
+    LOGS,
+    CreatedReplicas,
+    ReplicaKey,
+    identify,
+    partition_path,
+)
 from penstock.storage.disk import Disk, File, NoSuchFile
 from penstock.storage.journal import NO_POSITION, CommitJournal, JournalPosition
-from penstock.storage.log import LogOptions, PartitionLog, RecoveryReport
+from penstock.storage.log import (
+    CorruptFile,
+    IncompleteLog,
+    LogOptions,
+    PartitionLog,
+    RecoveryReport,
+    WrongTopic,
+)
+from penstock.storage.log.file_names import IDENTITY
+from penstock.storage.log.files import encode_identity, replace_durably
 
 # A topic may have thousands of partitions, and others need the disk executor too.
 AT_ONCE = 32
 DELETED = ".deleted"
+# Topics that were deleted: what is here belongs to nobody.
+DELETED_TOPICS = "deleted"
+# How many directories are removed by one piece of work, and how soon it is tried again.
+REMOVALS_AT_ONCE = 64
+REMOVAL_RETRY_MS, FULL_RETRY_MS = 30_000, 100
+# Of deleted segments: so many are open, and leave their directories in one turn of the loop.
+FILES_AT_ONCE = 32
 
 
 class LogCreation(NamedTuple):
@@ -102,14 +133,88 @@ class LogCreator:
         self._spawn.spawn(work, made, failed, ExecutorKind.DISK)
 
 
+class DirectoryRemovals:
+    """Removes directories that nobody uses any more, in the order of the requests, off the loop."""
+
+    def __init__(self, runtime: Runtime, side_disk: Disk) -> None:
+        self._runtime = runtime
+        self._disk = side_disk
+        self._created = CreatedReplicas(side_disk)
+        self._waiting: deque[tuple[str, tuple[ReplicaKey, ...]]] = deque()
+        self._is_underway = False
+        # What could not be removed, so that it is said once.
+        self._failed: dict[str, None] = {}
+
+    def add(self, path: str, replicas: Iterable[ReplicaKey] = ()) -> None:
+        """Remove a directory, and the notes that these replicas have logs."""
+        self._waiting.append((path, tuple(replicas)))
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._waiting and not self._is_underway:
+            self._is_underway = True
+            path, replicas = self._waiting.popleft()
+            self._remove(path, replicas)
+
+    def _remove(self, path: str, replicas: tuple[ReplicaKey, ...]) -> None:
+        """Remove some of it; the next piece of work does the rest, so that a stop need not wait long."""
+        created, some = self._created, replicas[:REMOVALS_AT_ONCE]
+
+        def work() -> bool:
+            for key in some:
+                created.discard(key)
+            return _remove_some(self._disk, path) and some == replicas
+
+        def worked(is_done: bool) -> None:
+            if is_done:
+                self._failed.pop(path, None)
+            else:
+                self._waiting.appendleft((path, replicas[REMOVALS_AT_ONCE:]))
+            self._is_underway = False
+            self._begin()
+
+        def failed(error: Exception) -> None:
+            is_full = isinstance(error, ExecutorFull)
+            if not is_full and path not in self._failed:
+                self._failed[path] = None
+                events.warning("partition.remove_failed", path=path, error=error)
+            self._waiting.append((path, replicas))
+            pause_ms = FULL_RETRY_MS if is_full else REMOVAL_RETRY_MS
+            deadline = Instant(self._runtime.clock.now() + pause_ms * MILLISECOND)
+            self._runtime.timers.at(deadline, again)
+
+        def again() -> None:
+            self._is_underway = False
+            self._begin()
+
+        self._runtime.spawn.spawn(work, worked, failed, ExecutorKind.DISK)
+
+
+def _remove_some(disk: Disk, path: str) -> bool:
+    """Remove some of the directories below this one, and then this one; returns whether that is done."""
+    names = disk.listdir(path) if disk.is_directory(path) else []
+    for name in names[:REMOVALS_AT_ONCE]:
+        disk.remove_tree(f"{path}/{name}")
+    if len(names) > REMOVALS_AT_ONCE:
+        return False
+    disk.remove_tree(path)
+    return True
+
+
 class LogRemover:
-    """Removes files that are no longer part of a log."""
+    """Removes files that are no longer part of a log, a few at a time.
+
+    Threads hold them open while their names go, and close them: whoever closes a file last waits for the
+    device.
+    """
 
     def __init__(self, runtime: Runtime, disk: Disk, side_disk: Disk) -> None:
         self._runtime = runtime
         self._spawn = runtime.spawn
         self._disk = disk
         self._side_disk = side_disk
+        self._waiting: deque[str] = deque()
+        self._is_underway = False
 
     def remove(self, paths: list[str], delay_ms: int) -> None:
         """Remove the files after `delay_ms`."""
@@ -120,25 +225,39 @@ class LogRemover:
         self._runtime.timers.at(deadline, lambda: self._discard(paths))
 
     def _discard(self, paths: list[str]) -> None:
+        self._waiting.extend(paths)
+        self._begin()
+
+    def _begin(self) -> None:
+        if not self._waiting or self._is_underway:
+            return
+        self._is_underway = True
         side_disk = self._side_disk
+        paths = [self._waiting.popleft() for _ in range(min(FILES_AT_ONCE, len(self._waiting)))]
 
         def hold() -> list[File]:
             held = []
             for path in paths:
-                # Its topic, and with it the directory, may have been deleted meanwhile.
+                # Its topic, and with it the directory, may have been deleted meanwhile. Not as readers, which
+                # share descriptors: those belong to one thread.
                 with suppress(NoSuchFile):
-                    held.append(side_disk.open(path, readonly=True))
+                    held.append(side_disk.open(path))
             return held
 
         def failed(error: Exception) -> None:
             events.warning("partition.deleted_files_not_kept", error=error)
             self._remove(paths)
+            self._go_on()
 
         def held(files: list[File]) -> None:
             self._remove(paths)
             self._let_go(files)
 
         self._spawn.spawn(hold, held, failed, ExecutorKind.DISK)
+
+    def _go_on(self) -> None:
+        self._is_underway = False
+        self._begin()
 
     def _remove(self, paths: list[str]) -> None:
         for path in paths:
@@ -153,7 +272,14 @@ class LogRemover:
             for file in files:
                 file.close()
 
-        self._spawn.spawn(close, lambda _: None, lambda _: close(), ExecutorKind.DISK)
+        def closed(_: object) -> None:
+            self._go_on()
+
+        def failed(_: Exception) -> None:
+            close()
+            self._go_on()
+
+        self._spawn.spawn(close, closed, failed, ExecutorKind.DISK)
 
 
 def deleted_log_path(partition: TopicPartition, entropy: Entropy) -> str:
@@ -163,6 +289,8 @@ def deleted_log_path(partition: TopicPartition, entropy: Entropy) -> str:
 
 def find_stray_logs(disk: Disk, is_topic: Callable[[str], bool]) -> Iterator[str]:
     """The directories that wait for removal; removes empty directories of deleted topics at once."""
+    if disk.is_directory(DELETED_TOPICS):
+        yield from (f"{DELETED_TOPICS}/{name}" for name in disk.listdir(DELETED_TOPICS))
     if not disk.is_directory(LOGS):
         return
     for topic in disk.listdir(LOGS):
@@ -199,6 +327,7 @@ class LogManager:
         self.created = CreatedReplicas(store.disk)
         self._creator = LogCreator(runtime.spawn, store.side_disk)
         self._remover = LogRemover(runtime, store.disk, store.side_disk)
+        self._removals = DirectoryRemovals(runtime, store.side_disk)
 
     def open(
         self, name: TopicPartition, topic_id: TopicId, options: LogOptions, *, is_synced_later: bool = False
@@ -206,8 +335,45 @@ class LogManager:
         """Open an existing log; see `PartitionLog.open`. Blocks.
 
         Raises DiskFull if there is no room for what the journal has of it: a leader that went on without that
-        would lose it.
+        would lose it. Raises CorruptFile, IncompleteLog or WrongTopic if it may be the log of another topic.
         """
+        try:
+            return self._open(name, topic_id, options, is_synced_later=is_synced_later)
+        except (CorruptFile, IncompleteLog, WrongTopic):
+            if not self._restore_identity(name, topic_id):
+                raise
+        return self._open(name, topic_id, options, is_synced_later=is_synced_later)
+
+    def _restore_identity(self, name: TopicPartition, topic_id: TopicId) -> bool:
+        """Write a directory's identity anew, if it is the topic's for certain, or an operator says so."""
+        disk, path = self._store.disk, partition_path(name)
+        found = identify(disk, name)
+        if found.is_unreadable or (found.topic_id == topic_id):
+            return False
+        accepted = disk.exists(f"{path}/{ACCEPT_IDENTITY}")
+        if not accepted and (found.topic_id is not None or not self.had_log((topic_id, name.partition))):
+            return False
+        if disk.is_directory(f"{path}/{IDENTITY}"):
+            disk.remove_tree(f"{path}/{IDENTITY}")
+        replace_durably(disk, path, IDENTITY, encode_identity(topic_id))
+        if accepted:
+            disk.remove(f"{path}/{ACCEPT_IDENTITY}")
+            self.created.add([(topic_id, name.partition)])
+        events.warning(
+            "partition.identity_restored",
+            partition=str(name),
+            damage=found.damage or f"it said topic {found.topic_id}",
+            reason=f"{ACCEPT_IDENTITY} is there" if accepted else "this node made a log for the topic here",
+        )
+        return True
+
+    def had_log(self, key: ReplicaKey) -> bool:
+        """Whether this node made a log for the partition, as far as anything says so."""
+        return key in self.created or self.durable_end(key) > 0
+
+    def _open(
+        self, name: TopicPartition, topic_id: TopicId, options: LogOptions, *, is_synced_later: bool
+    ) -> tuple[PartitionLog, RecoveryReport]:
         journal = self._store.journal
         log, report = PartitionLog.open(
             self._store.disk,
@@ -262,32 +428,40 @@ class LogManager:
 
     def delete(self, name: TopicPartition, topic_id: TopicId) -> None:
         """Remove a log's directory. It is renamed first, so that the log may be created again."""
-        self._remove(self.mark_deleted(name, topic_id))
+        with suppress(NoSuchFile):
+            self._removals.add(self.mark_deleted(name, topic_id))
+
+    def delete_topic(self, topic: str, replicas: Iterable[ReplicaKey]) -> None:
+        """Remove the directories of a topic that was deleted, whose logs are not used any more."""
+        doomed = f"{DELETED_TOPICS}/{topic}.{self._runtime.entropy.bytes(8).hex()}"
+        self._store.disk.make_directory(DELETED_TOPICS)
+        with suppress(NoSuchFile):
+            self._store.disk.rename(f"{LOGS}/{topic}", doomed)
+        # Also for logs that were lost, and have no directory.
+        self._removals.add(doomed, replicas)
+
+    def removed(self, replica: ReplicaKey) -> None:
+        """The log of a topic that was deleted is not used any more."""
+        if self._store.journal is not None:
+            self._store.journal.removed(*replica)
 
     def mark_deleted(self, name: TopicPartition, topic_id: TopicId) -> str:
         """Rename a log's directory for the next `remove_stray_logs`; returns its new name."""
         doomed = deleted_log_path(name, self._runtime.entropy)
+        self.forget(name, topic_id)
+        self._store.disk.rename(partition_path(name), doomed)
+        return doomed
+
+    def forget(self, name: TopicPartition, topic_id: TopicId) -> None:
+        """A log that was made for the partition is not expected to be there any more."""
         self.created.discard((topic_id, name.partition))
         if self._store.journal is not None:
             self._store.journal.removed(topic_id, name.partition)
-        self._store.disk.rename(partition_path(name), doomed)
-        return doomed
 
     def remove_stray_logs(self, is_topic: Callable[[str], bool]) -> None:
         """Remove the directories that a stop or a crash left behind."""
         for leftover in find_stray_logs(self._store.disk, is_topic):
-            self._remove(leftover)
-
-    def _remove(self, doomed: str) -> None:
-        disk = self._store.side_disk
-
-        def work() -> None:
-            disk.remove_tree(doomed)
-
-        def failed(error: Exception) -> None:
-            events.warning("partition.remove_failed", path=doomed, error=error)
-
-        self._runtime.spawn.spawn(work, lambda _: None, failed, ExecutorKind.DISK)
+            self._removals.add(leftover)
 
 
 def _report(name: TopicPartition, report: RecoveryReport) -> None:

@@ -10,6 +10,7 @@ Users of an old role find it stopped, and look up the leader again.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import TypeAlias
 
 from penstock.broker.lease import FOREVER, BrokerLease
@@ -26,15 +27,24 @@ from penstock.core.metadata import (
     EMPTY_IMAGE,
     NO_LEADER,
     NO_LEADER_EPOCH,
+    ConfigResource,
     ConfigResourceType,
     MetadataImage,
     Topic,
     broker_setting,
+    layers_for,
     options_of,
 )
 from penstock.core.metadata import Partition as PartitionState
-from penstock.core.metadata.configs import NO_CONFIGS, CleanupPolicy, InvalidConfigValue, TopicOptions
-from penstock.core.metadata.effective_configs import topic_value
+from penstock.core.metadata.configs import (
+    NO_CONFIGS,
+    CleanupPolicy,
+    ConfigSource,
+    InvalidConfigValue,
+    LayerValue,
+    TopicOptions,
+)
+from penstock.core.metadata.effective_configs import cautious_options_of, topic_value
 from penstock.core.model import (
     MILLISECOND,
     BrokerEpoch,
@@ -42,6 +52,7 @@ from penstock.core.model import (
     Instant,
     LeaderEpoch,
     NodeId,
+    PartitionIndex,
     StorageError,
     Timestamp,
     TopicId,
@@ -50,16 +61,23 @@ from penstock.core.model import (
 from penstock.core.replica import CommittedPartitionState
 from penstock.observability import log as events
 from penstock.runtime import Callback, ExecutorKind, Runtime, Timer
-from penstock.storage.data_directory import DataDirectory
+from penstock.runtime.sliced_work import Slices
+from penstock.storage.data_directory import ACCEPT_LOSS, DataDirectory, PartitionDirectory
 from penstock.storage.disk import Disk
 from penstock.storage.log import CompactionRules, KeptTail, LogOptions, RecoveryReport, cleaner_for
 
 Nodes: TypeAlias = tuple[NodeId, ...]
 # A negative retention keeps everything.
 FOR_EVER = -1
+SETTINGS_NOT_VALID = "its topic's settings are not valid"
 RETRY_MS, RETRY_MAX_MS = 1_000, 10_000
+# So many logs are opened without a break, and of more so many at a time.
+OPENED_AT_ONCE = 500
+OPENED_PER_SLICE = 4
 # While logs are being created, listeners are notified of new roles at most this often.
 TELLING_MS = 20
+# How many logs of a deleted topic are let go in one turn of the loop.
+ABANDONED_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +90,14 @@ class ReplicaManagerOptions:
     checkpoint_ms: int = 10_000
     # Larger segments have their indexes rebuilt by a thread.
     rebuild_bytes_max: int = 256 << 10
-    # The broker session: for how long a leader that does not hear of its successor may answer.
-    session_ms: int = 2_000
 
 
 class LogSettings:
     """The effective settings of topics and of this broker; those of topics are cached.
 
-    Committed settings may be invalid for a log: another version may have allowed them. The topic
-    then keeps the last valid settings that it had since the node started; without any, it is not
+    What is committed has to be applied, and another version may have allowed more. A number out of range
+    counts as the nearest that is not, and what cannot be read is passed over if brokers have it. If the topic
+    itself has it, it keeps the last settings that it had since the node started; without any, it is not
     usable until its settings are changed.
     """
 
@@ -94,6 +111,8 @@ class LogSettings:
         self._minima: dict[str, int] = {}
         self._last_good: dict[str, TopicOptions] = {}
         self._unusable: dict[str, None] = {}
+        # Settings that are not allowed and were reported, by topic; those of brokers are under no topic.
+        self._reported: dict[str, tuple[LayerValue, ...]] = {}
         # The options of logs, and those of the topic that they were made of.
         self._made: dict[str, tuple[TopicOptions, LogOptions]] = {}
 
@@ -123,6 +142,7 @@ class LogSettings:
         """Forget a topic that was deleted, or replaced by one of the same name."""
         self._outdate(topic)
         self._last_good.pop(topic, None)
+        self._reported.pop(topic, None)
 
     def _outdate(self, topic: str) -> None:
         """Drop the cached settings of a topic."""
@@ -136,10 +156,9 @@ class LogSettings:
         return self._find(topic) is not None
 
     def of(self, topic: str) -> TopicOptions:
-        """A topic's options; the topic must be usable."""
+        """A topic's options; of one that is not usable those that can be read."""
         found = self.known.get(topic) or self._find(topic)
-        assert found is not None, f"the settings of topic {topic} are not valid"
-        return found
+        return found or cautious_options_of(self._image, topic, self._node_id, self._options.static)
 
     def _find(self, topic: str) -> TopicOptions | None:
         found = self.known.get(topic)
@@ -167,7 +186,23 @@ class LogSettings:
                 partitions="offline" if former is None else "keep their former settings",
             )
             return former
+        self._report(topic)
         return options
+
+    def _report(self, topic: str) -> None:
+        """Say which stored settings are not allowed, and what counts instead: once, until they change."""
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        layers = layers_for(self._image, resource, self._node_id, self._options.static)
+        found = list(layers.not_allowed())
+        for name, is_own in (("", False), (topic, True)):
+            wrong = [pair for pair in found if (pair[1].source is ConfigSource.TOPIC) is is_own]
+            values = tuple(value for _, value in wrong)
+            if values == self._reported.get(name, ()):
+                continue
+            self._reported[name] = values
+            for definition, (key, text, _) in wrong:
+                problem = definition.problem(text or "")
+                events.warning("setting.not_allowed", topic=name, setting=key, value=text, problem=problem)
 
     def min_insync_replicas(self, name: str) -> int:
         """How many replicas must be in sync, as the cluster sees it.
@@ -248,6 +283,14 @@ class LogSettings:
         """Before when nothing is kept in quarantine."""
         return Timestamp(self._broker("log.quarantine.drop.before.ms"))
 
+    def producers_max(self) -> int:
+        """How many idempotent producers all logs of this node remember together."""
+        return self._broker("producer.ids.max")
+
+    def session_ns(self, brokers: Nodes) -> int:
+        """For how long any of these may answer as a leader without hearing of its successor."""
+        return max((self._image.session_ns(node) for node in brokers), default=0)
+
     def lag_max_ns(self) -> int:
         """How long a replica may lag behind before it leaves the ISR."""
         if self._lag_max_ns is None:
@@ -270,7 +313,6 @@ class ReplicaRoles:
         settings: LogSettings,
         mending: ReplicaRepair,
         side_disk: Disk,
-        session_ns: int,
     ) -> None:
         self._me = me
         self._runtime = runtime
@@ -280,7 +322,6 @@ class ReplicaRoles:
         self.led: dict[tuple[str, int], LeaderPartition] = {}
         self.led_by_id: dict[tuple[TopicId, int], LeaderPartition] = {}
         self.followed: dict[tuple[TopicId, int], FollowerPartition] = {}
-        self._session_ns = session_ns
         # Leaderships that wait for a former leader.
         self._handovers: dict[LeaderPartition, None] = {}
         # Former leaders that heard of an epoch before this node did.
@@ -314,7 +355,7 @@ class ReplicaRoles:
                 assignment,
                 self._settings.lag_max_ns(),
                 former_leaders,
-                self._session_ns,
+                self._settings.session_ns(former_leaders),
             )
             self._lead(replica, LeaderPartition(replica, term, self._runtime))
             if state.unclean_epoch == state.leader_epoch:
@@ -413,10 +454,7 @@ class ReplicaManager:
         self._repair = ReplicaRepair(node_id, runtime, self._all, self._replicas.get)
         self._reports = ReplicaReporter(node_id, runtime, self._replicas)
         self._divergences = DivergenceReporter(node_id, runtime)
-        self._session_ns = options.session_ms * MILLISECOND
-        self._roles = ReplicaRoles(
-            node_id, runtime, self._settings, self._repair, store.side_disk, self._session_ns
-        )
+        self._roles = ReplicaRoles(node_id, runtime, self._settings, self._repair, store.side_disk)
         # Called when this node does not keep a partition any more that it led: who leads it now.
         self._when_led_elsewhere: list[Callable[[TopicId, PartitionState], None]] = []
         # By topic and index, for lookups on every request.
@@ -425,6 +463,8 @@ class ReplicaManager:
         self._directory: DataDirectory | None = None
         # By name: of two topics of one name, the second waits until the first is removed.
         self._making: dict[TopicPartition, None] = {}
+        # Logs of deleted topics that are still to be let go.
+        self._deleted: dict[TopicPartition, Replica] = {}
         # Logs that cannot be used yet, and whether they are on disk already.
         self._offline: dict[tuple[TopicId, int], bool] = {}
         # Why some of them could not be opened or created, so that it is said once.
@@ -437,7 +477,13 @@ class ReplicaManager:
         self._when_roles_change: list[Callable[[], None]] = []
         self._retry: Timer | None = None
         self._telling: Timer | None = None
-        self.maintenance = LogMaintenance(runtime, self._all, options.maintenance)
+        self.maintenance = LogMaintenance(
+            runtime,
+            self._all,
+            options.maintenance,
+            self._settings.producers_max,
+            store.disk.take_shortage,
+        )
         self.cleaner = LogCleaner(runtime, cleaner_for(store.side_disk), self._compacted)
         self.scrubber = LogScrubber(runtime, self._all, store.side_disk)
         self._dropped_before = Timestamp(0)
@@ -475,6 +521,20 @@ class ReplicaManager:
         topic_id = self._image.topic_id(topic)
         return None if topic_id is None else self._replicas.get((topic_id, index))
 
+    def offline_reason(self, topic: str, index: int) -> str | None:
+        """Why the log of a partition cannot be used here, if it should be; None if it can, or is not here."""
+        topic_id = self._image.topic_id(topic)
+        if topic_id is None:
+            return None
+        key = (topic_id, PartitionIndex(index))
+        reason = self._not_opened.get(key) or self._repair.lost().get(key)
+        return SETTINGS_NOT_VALID if reason is None and key in self._offline else reason
+
+    @property
+    def offline_count(self) -> int:
+        """How many logs of this node cannot be used."""
+        return len(self._offline | self._not_opened | self._repair.lost())
+
     def led(self) -> list[LeaderPartition]:
         """Every partition that this node leads."""
         return list(self.led_by_name.values())
@@ -493,6 +553,28 @@ class ReplicaManager:
             self._on_logs_ready.append(done)
         else:
             done()
+
+    def offline(self) -> dict[TopicPartition, str]:
+        """The partitions whose logs are placed here and cannot be used, and why."""
+        reasons = dict.fromkeys(self._offline, SETTINGS_NOT_VALID) | self._not_opened | self._repair.lost()
+        found: dict[TopicPartition, str] = {}
+        for (topic_id, index), reason in reasons.items():
+            topic = self._image.topic_name(topic_id)
+            if topic is not None:
+                found[TopicPartition(topic, PartitionIndex(index))] = reason
+        return found
+
+    def damaged(self) -> dict[TopicPartition, str]:
+        """The partitions whose logs are open, and damaged or stopped, and why."""
+        found: dict[TopicPartition, str] = {}
+        for replica in self._replicas.values():
+            log = replica.log
+            if log.stopped is not None:
+                found[replica.name] = str(log.stopped)
+            elif log.has_damage:
+                damage = log.corruption[0]
+                found[replica.name] = f"offsets {damage.start} to {damage.end - 1}: {damage.reason}"
+        return found
 
     def options(self, topic: str) -> TopicOptions:
         """A topic's options."""
@@ -570,33 +652,36 @@ class ReplicaManager:
             then()
 
     def open_all(self, image: MetadataImage, directory: DataDirectory) -> list[RecoveryReport]:
-        """Open every log that the metadata places here, before clients are served. Blocks.
+        """Open every log that the metadata places here, before clients are served. Blocks."""
+        reports: list[RecoveryReport] = []
+        for _ in self.open_in_slices(image, directory, reports):
+            pass
+        return reports
+
+    def open_in_slices(
+        self, image: MetadataImage, directory: DataDirectory, reports: list[RecoveryReport]
+    ) -> Slices:
+        """The same in slices, if there are many: the node must be heard of while it opens thousands.
 
         Directories that the metadata does not know are moved aside; those of replicas that were
-        moved to other brokers are removed.
+        moved to other brokers are removed. One that may be the log of another topic is moved aside if the
+        partition has other replicas, which fill an empty one; else it stays, and the partition is offline.
+        Newer metadata than `image` is for `on_metadata`, after all of it.
         """
         self._image = image
         self._directory = directory
         self._settings.on_metadata(image)
         self._repair.on_metadata(image)
-        reports = []
         damaged: dict[tuple[TopicId, int], str] = {}
-        for found in directory.partitions():
-            topic = image.topic(found.partition.topic)
-            state = topic.partition(found.partition.partition) if topic is not None else None
-            if topic is None or state is None or found.topic_id != topic.id or found.damage:
-                place = directory.set_aside(found)
-                events.warning("partition.stray_log_set_aside", partition=str(found.partition), place=place)
-                if topic is not None and state is not None and found.damage:
-                    damaged[topic.id, state.index] = f"{found.damage}; it is kept in {place}"
-            elif self._node_id not in state.replicas:
-                events.info("partition.reassigned_away", partition=str(found.partition))
-                self._log_manager.mark_deleted(found.partition, topic.id)
-            elif not self._settings.is_usable(topic.name):
-                self._take_offline(topic, state, on_disk=True)
-                self._settle_log(found.partition, topic.id)
-            elif (report := self._open_now(topic, state, is_synced_later=True)) is not None:
-                reports.append(report)
+        present: list[PartitionDirectory] = []
+        for found in directory.each_partition():
+            present.append(found)
+            if len(present) > OPENED_AT_ONCE and len(present) % OPENED_PER_SLICE == 0:
+                yield
+        for number, found in enumerate(present):
+            if len(present) > OPENED_AT_ONCE and number % OPENED_PER_SLICE == 0:
+                yield
+            self._open_found(found, directory, damaged, reports)
         self._sync_opened()
         self._log_manager.remove_stray_logs(lambda name: image.topic(name) is not None)
         self.maintenance.start()
@@ -608,7 +693,73 @@ class ReplicaManager:
         # A crash may have come between the creation of a topic and that of its logs.
         self._make_missing()
         self._tell_roles()
-        return reports
+
+    def _open_found(
+        self,
+        found: PartitionDirectory,
+        directory: DataDirectory,
+        damaged: dict[tuple[TopicId, int], str],
+        reports: list[RecoveryReport],
+    ) -> None:
+        image = self._image
+        topic = image.topic(found.partition.topic)
+        state = topic.partition(found.partition.partition) if topic is not None else None
+        if topic is None or state is None or self._is_foreign(found, topic, state):
+            self._set_aside(found, directory)
+        elif self._is_lost(found, topic, state):
+            place = self._set_aside(found, directory)
+            reason = found.damage or f"its directory is that of topic {found.topic_id}"
+            damaged[topic.id, state.index] = f"{reason}; it is kept in {place}"
+        elif self._node_id not in state.replicas:
+            events.info("partition.reassigned_away", partition=str(found.partition))
+            self._log_manager.mark_deleted(found.partition, topic.id)
+        elif not self._settings.is_usable(topic.name):
+            self._take_offline(topic, state, on_disk=True)
+            self._settle_log(found.partition, topic.id)
+        elif (report := self._open_now(topic, state, is_synced_later=True)) is not None:
+            reports.append(report)
+
+    def _is_foreign(self, found: PartitionDirectory, topic: Topic, state: PartitionState) -> bool:
+        """Whether a directory is certainly not the log of this partition, or one that was never finished."""
+        if found.is_unreadable or (found.topic_id == topic.id and not found.damage):
+            return False
+        if self._node_id not in state.replicas:
+            return True
+        if self._is_loss_accepted(found, state):
+            self._log_manager.forget(found.partition, topic.id)
+            return True
+        # A topic of the same name was deleted while the node was down, or the creation was interrupted.
+        return not found.damage and not self._log_manager.had_log((topic.id, state.index))
+
+    def _is_loss_accepted(self, found: PartitionDirectory, state: PartitionState) -> bool:
+        """Whether an operator gives up what the only replica had."""
+        if not self.side_disk.exists(f"{found.path}/{ACCEPT_LOSS}"):
+            return False
+        if len(state.replicas) > 1:
+            events.warning(
+                "partition.accept_loss_ignored",
+                partition=str(found.partition),
+                reason="other replicas fill it: an empty log must not pass for a complete one",
+            )
+            return False
+        events.warning("partition.loss_accepted", partition=str(found.partition), path=found.path)
+        return True
+
+    def _is_lost(self, found: PartitionDirectory, topic: Topic, state: PartitionState) -> bool:
+        """Whether nothing can be done with a directory, or other replicas fill an empty log in its place."""
+        if found.is_unreadable or (found.topic_id == topic.id and not found.damage):
+            return False
+        if not found.has_log:
+            return True
+        if found.topic_id is None and self._log_manager.had_log((topic.id, state.index)):
+            # It gets its identity back.
+            return False
+        return len(state.replicas) > 1 or not (found.has_records or found.topic_id)
+
+    def _set_aside(self, found: PartitionDirectory, directory: DataDirectory) -> str:
+        place = directory.set_aside(found)
+        events.warning("partition.stray_log_set_aside", partition=str(found.partition), place=place)
+        return place
 
     def _settle_log(self, name: TopicPartition, topic_id: TopicId) -> None:
         """A log that is offline for its settings must not need the journal, which may give it up."""
@@ -629,7 +780,7 @@ class ReplicaManager:
         # The journal remembers logs also if nothing else is left that says that they were there.
         missing = [key for key in expected if key not in present and key not in known]
         known |= dict.fromkeys(key for key in missing if self._log_manager.durable_end(key))
-        unknown = [key for key in present if key not in known]
+        unknown = [key for key in present if key not in known and key not in self._not_opened]
         if unknown:
             # Their creation was interrupted, or they are older than the list of known logs.
             created.add(unknown)
@@ -709,7 +860,7 @@ class ReplicaManager:
         if state.leader_epoch > before.leader_epoch + 1:
             nodes = (*before.replicas, *state.replicas)
         now, unaware = self._runtime.clock.now(), replica.unaware
-        unaware.update(dict.fromkeys(nodes, Instant(now + self._session_ns)))
+        unaware.update((node, Instant(now + self._image.session_ns(node))) for node in nodes)
         for node, until in list(unaware.items()):
             if until <= now or node in (self._node_id, state.leader) or not self._image.is_live(node):
                 del unaware[node]
@@ -770,7 +921,7 @@ class ReplicaManager:
             events.error(
                 "partition.offline",
                 partition=f"{topic.name}/{state.index}",
-                reason="its topic's settings are not valid: see topic.settings_invalid",
+                reason=f"{SETTINGS_NOT_VALID}: see topic.settings_invalid",
             )
 
     def _bring_online(self) -> None:
@@ -845,7 +996,7 @@ class ReplicaManager:
 
     def _make(self, topic: Topic, state: PartitionState) -> None:
         name = TopicPartition(topic.name, state.index)
-        if name in self._making or (topic.id, state.index) in self._offline:
+        if name in self._making or name in self._deleted or (topic.id, state.index) in self._offline:
             return
         if not self._repair.may_create(topic.id, state):
             return
@@ -885,6 +1036,10 @@ class ReplicaManager:
             self._tell_roles_soon()
 
     def _not_made(self, topic_id: TopicId, name: TopicPartition, error: Exception) -> None:
+        if self._image.topic_by_id(topic_id) is None:
+            # It was deleted meanwhile, and its directory with it.
+            self._make_missing()
+            return
         if self._not_opened.get((topic_id, name.partition)) != str(error):
             events.error("partition.create_failed", partition=str(name), error=error)
         self._not_opened[topic_id, name.partition] = str(error)
@@ -916,17 +1071,42 @@ class ReplicaManager:
     def _remove_topic(self, topic: Topic) -> bool:
         """Remove a topic's logs; returns whether there were any."""
         self._settings.forget(topic.name)
-        for state in topic.partitions:
-            self._remove_offline(topic, state)
-        keys = ((topic.id, state.index) for state in topic.partitions)
-        doomed = [replica for replica in map(self._replicas.get, keys) if replica is not None]
-        for replica in doomed:
-            self._remove(replica, "the topic was deleted")
-        for state in topic.partitions:
-            if self._node_id in state.replicas:
-                # Also for logs that were lost.
-                self._log_manager.created.discard((topic.id, state.index))
+        keys = [(topic.id, state.index) for state in topic.partitions if self._node_id in state.replicas]
+        if not keys:
+            return False
+        for key in keys:
+            self._offline.pop(key, None)
+            self._not_opened.pop(key, None)
+        # Under another name from now on, whatever happens to this node.
+        self._log_manager.delete_topic(topic.name, keys)
+        doomed = [replica for replica in (self._replicas.pop(key, None) for key in keys) if replica]
+        is_underway = bool(self._deleted)
+        self._deleted.update((replica.name, replica) for replica in doomed)
+        if not is_underway and self._abandon_some():
+            self._runtime.timers.soon(self._abandon_more)
         return bool(doomed)
+
+    def _abandon_some(self) -> bool:
+        """Let go of some logs of deleted topics; returns whether there are more.
+
+        A topic may have thousands, and clients of others wait meanwhile.
+        """
+        for name in list(islice(self._deleted, ABANDONED_AT_ONCE)):
+            replica = self._deleted[name]
+            self._roles.take_back(replica, "the topic was deleted")
+            self._roles.forget(replica)
+            replica.log.abandon()
+            self._log_manager.removed((replica.topic_id, name.partition))
+            del self._deleted[name]
+        return bool(self._deleted)
+
+    def _abandon_more(self) -> None:
+        if self._abandon_some():
+            self._runtime.timers.soon(self._abandon_more)
+            return
+        # Topics of the same names may have been waiting for these.
+        self._make_missing()
+        self._tell_roles()
 
     def _remove(self, replica: Replica, reason: str) -> None:
         del self._replicas[replica.topic_id, replica.name.partition]
@@ -955,8 +1135,8 @@ class ReplicaManager:
         if not logs:
             done()
 
-    def close(self) -> None:
-        """Make every log durable and close it. Blocks."""
+    def close(self) -> bool:
+        """Make every log durable and close it; returns whether that was so for all of them. Blocks."""
         self._on_synced = None
         self.maintenance.stop()
         self.cleaner.stop()
@@ -967,9 +1147,21 @@ class ReplicaManager:
         for timer in (self._retry, self._telling):
             if timer is not None:
                 timer.cancel()
-        for replica in self:
-            if replica.log.stopped is None:
-                replica.log.close()
+        for replica in self._deleted.values():
+            replica.log.abandon()
+        closed = [self._close_log(replica) for replica in self]
+        return all(closed)
+
+    def _close_log(self, replica: Replica) -> bool:
+        if replica.log.stopped is not None:
+            return False
+        try:
+            replica.log.close()
+        except (StorageError, CorruptionError) as error:
+            # The others must be closed all the same.
+            events.error("partition.close_failed", partition=str(replica.name), error=error)
+            return False
+        return True
 
 
 def _quarantine_dropped(dropped: QuarantineSize) -> None:

@@ -70,7 +70,7 @@ class ReplicaRepair:
         self._submit: Submit | None = None
         self._timer: Timer | None = None
         # Logs that could not be opened: they are not created again while the cluster relies on them.
-        self._lost: dict[Key, None] = {}
+        self._lost: dict[Key, str] = {}
         # The resignations requested, and when each may be requested again.
         self._asked: dict[Key, Instant] = {}
 
@@ -98,7 +98,7 @@ class ReplicaRepair:
     def on_log_lost(self, topic: Topic, state: PartitionState, reason: str) -> None:
         """The log of a replica is missing, or cannot be identified."""
         if self._matters(state):
-            self._lost[topic.id, state.index] = None
+            self._lost[topic.id, state.index] = reason
         events.error(
             "replica.lost",
             partition=f"{topic.name}/{state.index}",
@@ -106,6 +106,10 @@ class ReplicaRepair:
             replicas=len(state.replicas),
             online=not self._matters(state),
         )
+
+    def lost(self) -> dict[Key, str]:
+        """The logs that are missing and must not be created yet, and what is known of them."""
+        return dict(self._lost)
 
     def may_create(self, topic_id: TopicId, state: PartitionState) -> bool:
         """Whether an empty log may be created: it must not be taken for a complete one."""

@@ -1,12 +1,22 @@
 """Verifies parts of segments in a thread, and makes known what is damaged."""
 
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias
 
 from penstock.core.model import SECOND, Instant, Offset, PenstockError, StorageError, TopicPartition
 from penstock.observability import log as events
 from penstock.runtime import ExecutorKind, Runtime
-from penstock.storage.log import CorruptRange, PartitionLog, RebuiltIndex, Verification, VerifiedBytes
+from penstock.storage.log import (
+    CorruptRange,
+    FileRange,
+    PartitionLog,
+    RebuiltIndex,
+    Verification,
+    VerifiedBytes,
+)
+from penstock.storage.log.types import ServableFile
 
 # A segment that was found intact is not verified again for this long, whatever others report.
 REST_NS = 60 * SECOND
@@ -46,6 +56,10 @@ class VerificationResult(NamedTuple):
 OnVerified: TypeAlias = Callable[[VerificationResult | None], None]
 
 
+# Somebody else had it verified.
+SERVABLE = VerificationResult((), is_whole=True, is_current=True, position=0, offset=0)
+
+
 class SegmentVerifier:
     """Runs verifications on the disk executor."""
 
@@ -53,6 +67,10 @@ class SegmentVerifier:
         self._runtime = runtime
         # Until when a segment, by directory and base offset, is not verified again.
         self._rests_until: dict[tuple[str, Offset], Instant] = {}
+        # Until when a log, by directory, is not distrusted again because a client asks twice.
+        self._trusted_until: dict[str, Instant] = {}
+        # For each file that is being verified: who waits for ranges of it.
+        self._waiting: dict[ServableFile, deque[tuple[VerifiedLog, FileRange, OnVerified]]] = {}
 
     def verify(self, owner: VerifiedLog, verification: Verification, done: OnVerified) -> None:
         """Verify, and call `done` later."""
@@ -85,6 +103,57 @@ class SegmentVerifier:
             done(None)
 
         self._runtime.spawn.spawn(verification.work, worked, failed, ExecutorKind.DISK)
+
+    def verify_range(self, owner: VerifiedLog, piece: FileRange, done: OnVerified) -> None:
+        """Verify a range that is to be served, unless that has happened when its turn comes.
+
+        One at a time for each file: many who ask for the same have it read once.
+        """
+        waiting = self._waiting.get(piece.file)
+        if waiting is None:
+            self._waiting[piece.file] = deque()
+            self._verify_next(owner, piece, done)
+        else:
+            waiting.append((owner, piece, done))
+
+    def _verify_next(self, owner: VerifiedLog, piece: FileRange, done: OnVerified) -> None:
+        def verified(result: VerificationResult | None) -> None:
+            # Not in the same turn of the loop: there may be thousands of them.
+            self._runtime.timers.soon(partial(self._take_turn, piece.file))
+            done(result)
+
+        try:
+            verification = owner.log.verification(piece)
+        except StorageError as error:
+            events.warning("partition.verification_failed", partition=str(owner.name), error=error)
+            verification = None
+        if verification is None:
+            # Its segment was deleted meanwhile, or there is no descriptor left: the client asks again.
+            self._runtime.timers.soon(partial(verified, None))
+        else:
+            self.verify(owner, verification, verified)
+
+    def _take_turn(self, file: ServableFile) -> None:
+        """Go on with the next one that waits for a file."""
+        waiting = self._waiting[file]
+        if not waiting:
+            del self._waiting[file]
+            return
+        owner, piece, done = waiting.popleft()
+        if _is_servable(piece):
+            self._runtime.timers.soon(partial(self._take_turn, file))
+            done(SERVABLE)
+        else:
+            self._verify_next(owner, piece, done)
+
+    def distrust(self, owner: VerifiedLog, offset: Offset) -> None:
+        """A client asks again for what it was sent: verify it before it is served; not too often."""
+        now = self._runtime.clock.now()
+        if now < self._trusted_until.get(owner.log.directory, now):
+            return
+        self._trusted_until = {key: until for key, until in self._trusted_until.items() if now < until}
+        self._trusted_until[owner.log.directory] = Instant(now + RETRY_NS)
+        owner.log.distrust(offset)
 
     def suspect(self, owner: VerifiedLog, offset: Offset) -> None:
         """Verify the segment at `offset`, since somebody had trouble with it; not too often."""
@@ -153,3 +222,11 @@ class SegmentVerifier:
             done()
 
         self._runtime.spawn.spawn(rebuild.work, worked, failed, ExecutorKind.DISK)
+
+
+def _is_servable(piece: FileRange) -> bool:
+    try:
+        return piece.file.is_servable(piece.position, piece.length)
+    except StorageError:
+        # The file cannot be opened: the verification meets the same error, and names the range.
+        return False

@@ -12,7 +12,7 @@ put other records there.
 Groups that read the topic as a log do not count.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -40,7 +40,9 @@ class ConsumedPartitions(Protocol):
 class RecordDeletion(Protocol):
     """Moves the start of a log, as DeleteRecords does."""
 
-    def delete_before(self, partition: LeaderPartition, offset: int) -> Offset | ApiError: ...
+    def delete_before(
+        self, partition: LeaderPartition, offset: int, done: Callable[[Offset | ApiError], None]
+    ) -> None: ...
 
 
 class QueueDescriptions(Protocol):
@@ -117,9 +119,12 @@ class ConsumedCleanup:
         end = min(finished, partition.log.last_stable_offset)
         if end <= partition.log.start:
             return
-        start = self._deletion.delete_before(partition, end)
-        if isinstance(start, ApiError):
-            events.warning("queue.consumed_not_deleted", partition=str(partition.name), error=str(start))
+
+        def deleted(start: Offset | ApiError) -> None:
+            if isinstance(start, ApiError):
+                events.warning("queue.consumed_not_deleted", partition=str(partition.name), error=str(start))
+
+        self._deletion.delete_before(partition, end, deleted)
 
 
 def _finished(partition: LeaderPartition, described: QueueDescription) -> Offset:

@@ -36,6 +36,7 @@ from penstock.broker.topics import NewTopic
 from penstock.broker.transactions.verification import TransactionalRequest
 from penstock.core.metadata import CreatedTopic, MetadataImage
 from penstock.core.metadata.configs import TopicOptions
+from penstock.core.metadata.configs.topic import MESSAGE_BYTES_MAX
 from penstock.core.model import (
     MILLISECOND,
     ApiError,
@@ -260,7 +261,9 @@ class DeadLetterMover:
         if origin is None:
             self._end(move)
             return
-        bytes_max = self._options_of(origin.name).max_message_bytes + HEADERS_BYTES_MAX
+        bytes_max = min(
+            self._options_of(origin.name).max_message_bytes + HEADERS_BYTES_MAX, MESSAGE_BYTES_MAX
+        )
         wanted = NewTopic(
             name,
             len(origin.partitions),

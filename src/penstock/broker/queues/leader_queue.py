@@ -22,7 +22,7 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from penstock.broker.list_offsets import UNSURE
-from penstock.broker.partitions import LeaderPartition
+from penstock.broker.partitions import LeaderPartition, ReplicaRole
 from penstock.broker.queues.leased_records import LeasedRecords
 from penstock.broker.queues.peers import (
     NO_LEADER_HERE,
@@ -269,7 +269,7 @@ class LeaderQueue:
         for watcher in watchers:
             watcher.records_ready(self.queue)
 
-    def _log_changed(self) -> None:
+    def _log_changed(self, _: ReplicaRole) -> None:
         if self._is_closed:
             return
         if self.partition.stopped is not None:

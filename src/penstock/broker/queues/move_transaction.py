@@ -100,16 +100,27 @@ class MoveTransaction:
 
         Compressed if the topic does not take so many bytes: perhaps it was where the records come from.
         """
+        size_bytes = sum(map(_size_of, records))
+        self.append_written(target, partial(write_batch, records), size_bytes, batch_bytes_max, done)
+
+    def append_written(
+        self,
+        target: TopicPartition,
+        write: Callable[..., bytearray],
+        size_bytes: int,
+        batch_bytes_max: int,
+        done: OnStep,
+    ) -> None:
+        """The same for a batch of about so many bytes that `write` returns, as `write_batch` does."""
         identity = self._known
         write = partial(
-            write_batch,
-            records,
+            write,
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
             base_sequence=0,
             transactional=True,
         )
-        if sum(map(_size_of, records)) <= batch_bytes_max - BATCH_OVERHEAD_BYTES:
+        if size_bytes <= batch_bytes_max - BATCH_OVERHEAD_BYTES:
             self._append(target, bytes(write()), done)
             return
 

@@ -2,7 +2,11 @@
 
 Only what is below the last stable offset and was not aborted; of a coordinator's own log, what is committed,
 whatever transactions do. What cannot be served as it is gets verified
-in a thread first, as for consumers of the log; batches that take long to look through go to a worker.
+in a thread first, as for consumers of the log; batches that take long to look through go to a worker, which
+unpacks as much as is good for one step and no more.
+
+A batch whose bytes are as its producer sent them and cannot be decoded has no records that anybody could
+deliver. It is passed over with an event that names it: a queue that stopped there would stop for ever.
 """
 
 from bisect import bisect_left
@@ -12,29 +16,45 @@ from typing import NamedTuple, TypeAlias
 
 from penstock.broker.list_offsets import UNSURE
 from penstock.broker.partitions import LeaderPartition, SegmentVerifier, VerificationResult
+from penstock.broker.worker_share import WorkersBusy, WorkerShare
 from penstock.core.model import ApiError, CorruptionError, ErrorKind, Offset, PenstockError
 from penstock.core.queues import runs_of
 from penstock.core.records import (
     BatchHeader,
     CompressionType,
+    CorruptBatch,
     IndexedRecords,
     Record,
+    RecordsTooLarge,
     check_batches,
     index_records,
     read_header,
     records_in,
 )
+from penstock.core.records.compression import LIMIT_BYTES
 from penstock.core.replica import AbortedTransaction
 from penstock.observability import log as events
-from penstock.runtime import Callback, ExecutorKind, Runtime
+from penstock.runtime import Callback, ExecutorFull, Runtime, WorkerDied
 from penstock.storage.log import FileRange, OffsetOutOfRange
 
 # One read, unless a batch is larger.
 STEP_BYTES = 64 << 10
 # About what can be looked through on the loop.
 RECORDS_PER_TURN = 4_000
+# A step ends with the batch that reaches this many bytes of records.
+UNPACKED_BYTES = 1 << 20
 # How many offsets for one that is wanted are too many to decode.
 SPARSE = 8
+# A matter of the node, not of the records.
+NO_WORKER = (WorkersBusy, ExecutorFull, WorkerDied)
+
+
+class UnreadableBatch(NamedTuple):
+    """A batch that is as it was written, and that nobody can decode."""
+
+    start: int
+    end: int
+    reason: str
 
 
 class CommittedRecords(NamedTuple):
@@ -46,6 +66,7 @@ class CommittedRecords(NamedTuple):
     batches: tuple[IndexedRecords, ...]
     start: Offset
     end: Offset
+    unreadable: tuple[UnreadableBatch, ...] = ()
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -60,8 +81,8 @@ OnFound: TypeAlias = Callable[[dict[Offset, Record] | ApiError], None]
 class RecordReader:
     """Reads for queues, a step at a time. Callbacks may be called at once."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._spawn = runtime.spawn
+    def __init__(self, runtime: Runtime, workers: WorkerShare | None = None) -> None:
+        self._workers = workers or WorkerShare(runtime)
         self._timers = runtime.timers
         self._verifier = SegmentVerifier(runtime)
 
@@ -228,15 +249,42 @@ class RecordReader:
             done(self._error(partition, start, error))
             return
         if found is not None:
-            done(found)
-            return
+            self._deliver(partition, done, found)
+        else:
+            self._send(partition, start, partial(committed_records, content, start, aborted), done)
+
+    def _send(
+        self,
+        partition: LeaderPartition,
+        start: Offset,
+        work: Callable[..., CommittedRecords],
+        done: OnRecords,
+    ) -> None:
+        """Have a worker look through batches."""
 
         def failed(error: Exception) -> None:
+            if isinstance(error, NO_WORKER):
+                # Nothing is wrong with the records: consumers ask again.
+                done(ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE, f"{partition.name}: {error}"))
+                return
             events.warning("queue.read_failed", partition=str(partition.name), offset=start, error=error)
             done(ApiError(ErrorKind.STORAGE_FAILED, f"{partition.name}: {error}"))
 
-        work = partial(committed_records, content, start, aborted)
-        self._spawn.spawn(work, done, failed, ExecutorKind.WORKER)
+        # Who asks for them did not write them: a topic's batches wait behind each other.
+        client = ("queue", partition.name.topic)
+        worked = partial(self._deliver, partition, done)
+        self._workers.unpack(client, work, worked, failed, STEP_BYTES)
+
+    def _deliver(self, partition: LeaderPartition, done: OnRecords, found: CommittedRecords) -> None:
+        for one in found.unreadable:
+            events.warning(
+                "queue.batch_unreadable",
+                partition=str(partition.name),
+                offset=one.start,
+                end=one.end,
+                reason=one.reason,
+            )
+        done(found)
 
     def _error(self, partition: LeaderPartition, start: Offset, error: PenstockError) -> ApiError:
         if isinstance(error, OffsetOutOfRange):
@@ -247,19 +295,36 @@ class RecordReader:
 
 
 def committed_records(
-    content: bytes, start: Offset, aborted: tuple[AbortedTransaction, ...]
+    content: bytes,
+    start: Offset,
+    aborted: tuple[AbortedTransaction, ...],
+    limit_bytes: int = LIMIT_BYTES,
 ) -> CommittedRecords:
-    """Look through batches that stand back to back, and were checked."""
-    view, at = memoryview(content), 0
+    """Look through batches that stand back to back, and were checked: as many as make one step.
+
+    A step ends before a batch that unpacks to more than `limit_bytes`; RecordsTooLarge if it is the first.
+    """
+    view, at, unpacked = memoryview(content), 0, 0
     batches: list[IndexedRecords] = []
+    unreadable: list[UnreadableBatch] = []
     end = start
-    while at < len(view):
+    while at < len(view) and unpacked < UNPACKED_BYTES:
         header = read_header(view, at)
         batch, at = view[at : at + header.size_bytes], at + header.size_bytes
-        end = Offset(header.next_offset)
         if not header.is_control and not _is_aborted(header, aborted):
-            batches.append(index_records(batch))
-    return CommittedRecords(tuple(batches), start, end)
+            try:
+                found = index_records(batch, limit_bytes)
+            except CorruptBatch as broken:
+                if isinstance(broken, RecordsTooLarge) and limit_bytes < LIMIT_BYTES:
+                    if end == start:
+                        raise
+                    break
+                unreadable.append(UnreadableBatch(header.base_offset, header.next_offset, str(broken)))
+            else:
+                batches.append(found)
+                unpacked += len(found.payload)
+        end = Offset(header.next_offset)
+    return CommittedRecords(tuple(batches), start, end, tuple(unreadable))
 
 
 def _is_aborted(header: BatchHeader, aborted: tuple[AbortedTransaction, ...]) -> bool:
