@@ -33,6 +33,7 @@ For commands and Spark, which need less and want it fast:
     catalog     partitions and offsets for somebody who plans reads, and waits for a broker that is away
     producer    records to a topic: lines, or whole columns, each confirmed
     consumer    records from a topic, alone, in a group, or from one partition
+    bad_batch   which batch a reader cannot get past, and why
     groups      what consumer groups have read, and their lag in records and in seconds
     group_offsets   a group's committed offsets, read and written from outside
     transactions   what is open at coordinators and in partitions, and ending it

@@ -15,7 +15,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from penstock.client.endpoint import REQUEST_SECONDS, Disconnected, Endpoint, no_broker
+from penstock.client.connection_security import ConnectionSecurity, LoginFailed
+from penstock.client.endpoint import REQUEST_SECONDS, ClientError, Disconnected, Endpoint, no_broker
 from penstock.core.model import ProtocolError
 from penstock.core.protocol import (
     APIS,
@@ -29,6 +30,11 @@ from penstock.core.protocol import (
     request_frame,
 )
 from penstock.core.protocol.messages.api_versions import ApiVersionsRequest
+from penstock.core.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from penstock.core.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 BrokerAddress: TypeAlias = tuple[str, int]
 CLIENT_ID = "penstock"
@@ -62,8 +68,10 @@ class BrokerConnection:
         client_id: str = CLIENT_ID,
         request_seconds: float = REQUEST_SECONDS,
         versions: Mapping[int, int] | None = None,
+        security: ConnectionSecurity | None = None,
     ) -> None:
         self._name = f"{address[0]}:{address[1]}"
+        self._security = security
         self._client_id = client_id
         self._correlation_id = 0
         self._awaited: deque[_Awaited] = deque()
@@ -74,15 +82,39 @@ class BrokerConnection:
             self._socket = socket.create_connection(address, min(CONNECT_SECONDS, request_seconds))
             self._socket.settimeout(request_seconds)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if security is not None:
+                self._socket = security.wrap(self._socket, address[0])
         except OSError as error:
             raise no_broker(self._name, _reason(error)) from None
         self._versions: Mapping[int, int] = _API_VERSIONS if versions is None else versions
-        if versions is None:
-            try:
+        try:
+            if security is not None and security.mechanism is not None:
+                self._log_in(security, security.mechanism)
+            if versions is None:
                 self._versions = self._ask_versions()
-            except Disconnected:
-                self.close()
-                raise
+        except ClientError:
+            self.close()
+            raise
+
+    def _log_in(self, security: ConnectionSecurity, mechanism: str) -> None:
+        self.send(SaslHandshakeRequest(mechanism=mechanism), 1)
+        agreed: SaslHandshakeResponse = self.receive()
+        if agreed.error_code != ErrorCode.NONE:
+            offered = ", ".join(agreed.mechanisms) or "no login"
+            raise LoginFailed(f"{self._name} does not offer {mechanism}: it has {offered}")
+
+        def exchange(content: bytes) -> bytes:
+            self.send(SaslAuthenticateRequest(auth_bytes=content), 2)
+            answer: SaslAuthenticateResponse = self.receive()
+            if answer.error_code != ErrorCode.NONE:
+                raise LoginFailed(f"{self._name}: {answer.error_message or 'the login was refused'}")
+            return bytes(answer.auth_bytes)
+
+        security.log_in(exchange)
+
+    def sibling(self, address: BrokerAddress) -> "BrokerConnection":
+        """A connection to another broker of the same cluster, with the same login."""
+        return BrokerConnection(address, client_id=self._client_id, security=self._security)
 
     def close(self) -> None:
         self._socket.close()
@@ -199,15 +231,21 @@ def api_of(request: type[Message]) -> Api:
     return api(key)
 
 
+def security_of(endpoint: Endpoint) -> ConnectionSecurity | None:
+    """What connections to the endpoint do first; None for plain ones."""
+    return None if endpoint.is_plaintext else ConnectionSecurity(endpoint.options)
+
+
 def connect(endpoint: Endpoint) -> BrokerConnection:
     """A connection to the first of the bootstrap addresses where a broker responds."""
     *others, last = endpoint.addresses()
+    security = security_of(endpoint)
     for address in others:
         try:
-            return BrokerConnection(address)
+            return BrokerConnection(address, security=security)
         except Disconnected:
             continue
-    return BrokerConnection(last)
+    return BrokerConnection(last, security=security)
 
 
 def _reason(error: OSError) -> str:

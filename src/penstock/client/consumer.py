@@ -9,9 +9,9 @@ Left out: what an error means, and how long to wait.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.client.admin import BEGINNING, OffsetSpec, Watermarks, watermarks
 from penstock.client.endpoint import (
@@ -27,12 +27,19 @@ from penstock.client.endpoint import (
 from penstock.core.model import SECOND
 from penstock.runtime.loop import MachineClock
 
+if TYPE_CHECKING:
+    from penstock.client.bad_batch import BadBatch
+
 TURN_SECONDS = 0.2
 PATIENCE_SECONDS = 60
 # A partition that is between two leaders has the next one well before that.
 LEADERLESS_SECONDS = 10
 COMMIT_SECONDS = 1
 EXTENT_PARTITIONS = 4
+# A partition that has records and brings none is looked into after this time.
+STUCK_SECONDS = 3
+LOOK_SECONDS = 1
+_BAD_RECORDS = ("_BAD_COMPRESSION", "_BAD_MSG")
 _LOG_APPEND_TIME = 2
 # Nothing gets better by waiting for these.
 _HOPELESS = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED")
@@ -80,18 +87,31 @@ def extent(marks: Mapping[int, Watermarks]) -> str:
 class TopicConsumer:
     """Reads one topic. Without `follow` it ends where the partitions ended when it came to them.
 
-    `holds` has the offsets that the partitions held then.
+    `holds` has the offsets that the partitions held then. A batch that nobody can decode is a ClientError;
+    with `on_bad_batch`, that is called with the partition and the batch, and reading goes on behind it.
     """
 
-    def __init__(self, endpoint: Endpoint, topic: str, options: ConsumerOptions) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        topic: str,
+        options: ConsumerOptions,
+        on_bad_batch: "Callable[[int, BadBatch], None] | None" = None,
+    ) -> None:
         from confluent_kafka import Consumer
         from confluent_kafka.admin import AdminClient
 
         found = reach(endpoint).topics.get(topic)
         if found is None or found.error is not None:
             raise ClientError(f"topic {topic} does not exist: `penstock topic list` shows those that do")
+        self._endpoint = endpoint
         self._topic = topic
         self._options = options
+        self._on_bad_batch = on_bad_batch
+        # By partition: where it was when it last moved, and since when; and what an error named.
+        self._progress: dict[int, tuple[int, int]] = {}
+        self._suspects: dict[int, int] = {}
+        self._looked_at = 0
         self._partitions = sorted(found.partitions)
         self._admin: Any = opened(AdminClient, endpoint.settings())
         settings = endpoint.settings(
@@ -106,6 +126,8 @@ class TopicConsumer:
         )
         self._consumer: Any = opened(Consumer, settings)
         self.holds: dict[int, Watermarks] = {}
+        # Where each partition is read from.
+        self._starts: dict[int, int] = {}
         self._ends: dict[int, int] | None = None
         self._open: dict[int, None] = {}
         self._dealt_with: dict[int, int] = {}
@@ -136,7 +158,9 @@ class TopicConsumer:
             if records:
                 heard = clock.now()
                 yield records
-            elif not self._options.follow and clock.now() - heard > PATIENCE_SECONDS * SECOND:
+            if self._pass_over():
+                heard = clock.now()
+            elif not records and not self._options.follow and clock.now() - heard > PATIENCE_SECONDS * SECOND:
                 raise ClientError(f"{self._topic}: no records for {PATIENCE_SECONDS} s")
 
     def dealt_with(self, records: list[ConsumedRecord]) -> None:
@@ -182,7 +206,8 @@ class TopicConsumer:
         partitions = self._partitions if wanted is None else [wanted]
         self._watch(partitions)
         starts = (self._options.position or BEGINNING).resolve(self._admin, self._topic, partitions)
-        self._consumer.assign([TopicPartition(self._topic, one, starts.get(one, 0)) for one in partitions])
+        self._starts = {one: starts.get(one, 0) for one in partitions}
+        self._consumer.assign([TopicPartition(self._topic, one, at) for one, at in self._starts.items()])
 
     def _assigned(self, consumer: Any, assigned: Any) -> None:
         partitions = [one.partition for one in assigned]
@@ -191,7 +216,24 @@ class TopicConsumer:
             starts = self._options.position.resolve(self._admin, self._topic, partitions)
             for one in assigned:
                 one.offset = starts.get(one.partition, 0)
+            self._starts = {one.partition: one.offset for one in assigned}
+        else:
+            self._starts = self._committed_starts(partitions)
+        self._progress.clear()
         consumer.assign(assigned)
+
+    def _committed_starts(self, partitions: list[int]) -> dict[int, int]:
+        """Where the group goes on: where it was, or at the start of what is there."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        starts = {one: mark.start for one, mark in self.holds.items()}
+        try:
+            committed = self._consumer.committed(
+                [TopicPartition(self._topic, one) for one in partitions], timeout=REQUEST_SECONDS
+            )
+        except KafkaException:
+            return starts
+        return {**starts, **{one.partition: one.offset for one in committed if one.offset >= 0}}
 
     def _revoked(self, _consumer: Any, revoked: Any) -> None:
         self.commit()
@@ -234,6 +276,9 @@ class TopicConsumer:
             if error.name() == "_PARTITION_EOF":
                 self._open.pop(message.partition(), None)
                 return None
+            if error.name() in _BAD_RECORDS:
+                self._suspects.setdefault(message.partition(), message.offset())
+                return None
             raise client_error(self._topic, error)
         partition, offset = message.partition(), message.offset()
         if not self._options.follow:
@@ -251,6 +296,71 @@ class TopicConsumer:
             message.value(),
             tuple(message.headers() or ()),
         )
+
+    def _pass_over(self) -> bool:
+        """Go on behind batches that nobody can decode; returns whether there was one."""
+        found, now = False, self._clock.now()
+        if not self._suspects and now - self._looked_at < LOOK_SECONDS * SECOND:
+            return found
+        self._looked_at = now
+        for partition, offset in self._stuck():
+            from penstock.client.bad_batch import bad_batch_at
+
+            bad = bad_batch_at(self._endpoint, self._topic, partition, offset)
+            if bad is None:
+                # Whatever it waits for, it is not this.
+                self._progress[partition] = (offset, self._clock.now())
+                continue
+            if self._on_bad_batch is None:
+                raise ClientError(f"{self._topic}/{partition}: {bad.what}")
+            self._on_bad_batch(partition, bad)
+            self._go_on_behind(partition, bad)
+            found = True
+        return found
+
+    def _stuck(self) -> list[tuple[int, int]]:
+        """The partitions that bring nothing though they have something, and where."""
+        from confluent_kafka import TopicPartition
+
+        assigned = list(self._ends or ())
+        suspects, self._suspects = self._suspects, {}
+        now, found = self._clock.now(), []
+        places = self._consumer.position([TopicPartition(self._topic, one) for one in assigned])
+        for partition, place in zip(assigned, places, strict=True):
+            # Below 0 while nothing has come from there.
+            offset = place.offset if place.offset >= 0 else self._starts.get(partition, -1)
+            moved = self._progress.get(partition)
+            if moved is None or moved[0] != offset:
+                self._progress[partition] = (offset, now)
+                moved = (offset, now)
+            if partition in suspects:
+                offset = max(offset, suspects[partition])
+            elif now - moved[1] < STUCK_SECONDS * SECOND or not self._has_more(partition, offset):
+                continue
+            if offset >= 0:
+                found.append((partition, offset))
+        return found
+
+    def _has_more(self, partition: int, offset: int) -> bool:
+        if not self._options.follow:
+            return partition in self._open
+        from confluent_kafka import TopicPartition
+
+        _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
+        return bool(0 <= offset < end)
+
+    def _go_on_behind(self, partition: int, bad: "BadBatch") -> None:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        self._starts[partition] = bad.end
+        self._progress[partition] = (bad.end, self._clock.now())
+        self._dealt_with[partition] = max(bad.end, self._dealt_with.get(partition, 0))
+        if not self._options.follow and bad.end >= (self._ends or {}).get(partition, 0):
+            self._open.pop(partition, None)
+        try:
+            self._consumer.seek(TopicPartition(self._topic, partition, bad.end))
+        except KafkaException as error:
+            raise client_error(self._topic, error) from None
 
     def _failed(self, error: Any) -> None:
         if error.name() == "_ALL_BROKERS_DOWN":

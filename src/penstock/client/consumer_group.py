@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.client.connection import BrokerAddress, BrokerConnection
+from penstock.client.connection_security import ConnectionSecurity
 from penstock.client.endpoint import ClientError
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.consumer_group_describe import (
@@ -25,9 +26,11 @@ class ConsumerGroupEpochs:
     members: Mapping[str, Mapping[str, Any]]
 
 
-def consumer_group_epochs(coordinator: BrokerAddress, group: str) -> ConsumerGroupEpochs:
+def consumer_group_epochs(
+    coordinator: BrokerAddress, group: str, security: ConnectionSecurity | None = None
+) -> ConsumerGroupEpochs:
     """Ask the group's coordinator."""
-    with closing(BrokerConnection(coordinator)) as connection:
+    with closing(BrokerConnection(coordinator, security=security)) as connection:
         request = ConsumerGroupDescribeRequest(group_ids=(group,), include_authorized_operations=False)
         found = connection.ask(request).groups[0]
     if found.error_code != ErrorCode.NONE:

@@ -61,14 +61,14 @@ def coordinator(
     endpoint: Endpoint, key_type: int, key: str, what: str, deadline: Deadline
 ) -> Iterator[tuple[int, BrokerConnection]]:
     """Wait for the key's coordinator; its node id, and a connection to it."""
-    with closing(connect(endpoint)) as connection:
+    with closing(connect(endpoint)) as first:
         while True:
-            found = find_coordinator(connection, key_type, key)
+            found = find_coordinator(first, key_type, key)
             if found.error_code not in COORDINATOR_CHANGES or deadline.is_over():
                 break
             time.sleep(PAUSE_SECONDS)
     expect(what, found.error_code)
-    with closing(BrokerConnection((found.host, found.port))) as connection:
+    with closing(first.sibling((found.host, found.port))) as connection:
         yield found.node_id, connection
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from penstock.client.connection import connect
 from penstock.client.coordinator import COORDINATOR_CHANGES, PAUSE_SECONDS, Deadline, error_name
 from penstock.client.endpoint import ClientError, Endpoint
+from penstock.core.delays import ID_BYTES, SLOTS, choose_ids, slot_at
 from penstock.core.protocol import ErrorCode, Message
 from penstock.core.protocol.messages.cancel_delays import CancelDelaysRequest
 from penstock.core.protocol.messages.delay_records import (
@@ -55,12 +56,16 @@ class DelayAdmin:
     def __init__(self, endpoint: Endpoint, seconds: float = PATIENCE_SECONDS) -> None:
         self._endpoint = endpoint
         self._seconds = seconds
+        self._first_slot = secrets.randbelow(SLOTS)
 
     def schedule(self, records: Sequence[LaterRecord]) -> list[str]:
         """Publish records later; the ids of their delays. Raises at the first that is refused."""
         ids: list[str] = []
         for part in _portions(records):
-            request = DelayRecordsRequest(records=tuple(map(_row, part)))
+            # What is sent together is stored together.
+            slot = slot_at(self._first_slot, time.time_ns() // 1_000_000)
+            chosen = choose_ids(secrets.token_bytes(ID_BYTES * len(part)), slot)
+            request = DelayRecordsRequest(records=tuple(map(_row, part, chosen)))
             for result in self._ask(request).results:
                 if result.error_code:
                     raise ClientError(f"not delayed: {result.error_message or error_name(result.error_code)}")
@@ -107,7 +112,7 @@ class DelayAdmin:
         return answer
 
 
-def _row(record: LaterRecord) -> DelayRecordsRequestRecord:
+def _row(record: LaterRecord, delay_id: int) -> DelayRecordsRequestRecord:
     return DelayRecordsRequestRecord(
         topic=record.topic,
         partition=record.partition,
@@ -115,7 +120,7 @@ def _row(record: LaterRecord) -> DelayRecordsRequestRecord:
         value=record.value,
         headers=tuple(DelayRecordsRequestHeader(key=name, value=value) for name, value in record.headers),
         deliver_at_ms=record.deliver_at_ms,
-        id=secrets.randbits(63),
+        id=delay_id,
     )
 
 

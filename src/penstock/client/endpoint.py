@@ -16,6 +16,7 @@ DEFAULT_PORT = 9092
 REACH_SECONDS = 4.0
 CONNECT_SECONDS = 2.0
 REQUEST_SECONDS = 15.0
+OWN_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 class ClientError(PenstockError):
@@ -95,6 +96,13 @@ class Endpoint:
     def is_plaintext(self) -> bool:
         """Whether a plain socket may be used too, beside librdkafka."""
         return self.options.get("security.protocol", "plaintext").strip().lower() == "plaintext"
+
+    @property
+    def needs_librdkafka(self) -> bool:
+        """Whether the login is one that our own connections do not have."""
+        protocol = self.options.get("security.protocol", "plaintext").strip().lower()
+        mechanism = self.options.get("sasl.mechanism") or self.options.get("sasl.mechanisms") or ""
+        return protocol.startswith("sasl") and mechanism not in OWN_MECHANISMS
 
     def addresses(self) -> list[tuple[str, int]]:
         """The bootstrap addresses, taken apart; there is at least one."""

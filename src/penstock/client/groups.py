@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.client.admin import LATEST, OffsetSpec, answer_of, offsets_at
+from penstock.client.connection import security_of
 from penstock.client.consumer_group import consumer_group_epochs
 from penstock.client.endpoint import (
     REQUEST_SECONDS,
@@ -171,7 +172,9 @@ class GroupAdmin:
         members, epochs = [_member(member) for member in described.members], None
         if _word(described.type) == "consumer" and described.coordinator is not None:
             coordinator = described.coordinator
-            epochs = consumer_group_epochs((coordinator.host, coordinator.port), group)
+            epochs = consumer_group_epochs(
+                (coordinator.host, coordinator.port), group, security_of(self._endpoint)
+            )
             members = [{**member, **epochs.members.get(member["member"], {})} for member in members]
         return GroupDetail(
             group,
@@ -191,9 +194,9 @@ class GroupAdmin:
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """The group's committed offset in each partition where it has one."""
-        if self._endpoint.is_plaintext:
+        if self._endpoint.is_plaintext or not self._endpoint.needs_librdkafka:
             return committed_offsets(self._endpoint, group)
-        # Our own connection speaks plain text alone.
+        # Our own connection does not know every way to log in.
         from confluent_kafka import ConsumerGroupTopicPartitions
 
         asked = ConsumerGroupTopicPartitions(group)

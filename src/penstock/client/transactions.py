@@ -224,11 +224,11 @@ class TransactionAdmin:
 
     def _brokers(self) -> Iterator[tuple["_Broker", BrokerConnection]]:
         """A connection to each broker in turn."""
-        with contextlib.closing(connect(self._endpoint)) as connection:
-            answer = connection.ask(MetadataRequest(topics=()))
+        with contextlib.closing(connect(self._endpoint)) as first:
+            answer = first.ask(MetadataRequest(topics=()))
         for row in sorted(answer.brokers, key=lambda one: one.node_id):
             broker = _Broker(row.node_id, row.host, row.port)
-            with contextlib.closing(BrokerConnection((row.host, row.port))) as connection:
+            with contextlib.closing(first.sibling((row.host, row.port))) as connection:
                 yield broker, connection
 
     def _coordinator(

@@ -13,6 +13,7 @@ been made; the caller gets `ConnectionLost`.
 
 import asyncio
 import os
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from penstock.client.cluster.client import (
 )
 from penstock.client.cluster.errors import ClusterError, expect
 from penstock.client.received import Received, ReceivedRecord, leases_of, received, results_of
+from penstock.core.delays import ID_BYTES, SLOTS, choose_ids, slot_at
 from penstock.core.protocol import ErrorCode, Message
 from penstock.core.protocol.messages.cancel_delays import CancelDelaysRequest
 from penstock.core.protocol.messages.delay_records import (
@@ -65,7 +67,6 @@ from penstock.core.protocol.messages.queue_settle import (
 
 # The queue's host is not ready, and has done nothing. A topic that is missing stays missing.
 _NOT_READY = (COORDINATOR_CHANGES | LEADER_CHANGES) - {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-_ID_BYTES = 8
 # How long a topic that was just created may be unknown to some broker.
 _CREATED_SECONDS = 5.0
 # Receipts that a broker takes in one request.
@@ -96,6 +97,7 @@ class QueueClient:
 
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
+        self._first_slot = os.urandom(1)[0] % SLOTS
 
     async def receive(  # noqa: PLR0913 - one per field of the request
         self,
@@ -308,7 +310,8 @@ class QueueClient:
         """
         if not records:
             return []
-        rows = tuple(map(_delayed, records))
+        slot = slot_at(self._first_slot, time.time_ns() // 1_000_000)
+        rows = tuple(map(_delayed, records, choose_ids(os.urandom(ID_BYTES * len(records)), slot)))
         found = await self._delay(rows)
         missing = [index for index, outcome in enumerate(found) if _is_unknown(outcome)]
         if not missing:
@@ -399,7 +402,7 @@ def _outcomes(rows: Sequence[Any]) -> list[ClusterError | None]:
     ]
 
 
-def _delayed(record: DelayedPublish) -> DelayRecordsRequestRecord:
+def _delayed(record: DelayedPublish, delay_id: int) -> DelayRecordsRequestRecord:
     return DelayRecordsRequestRecord(
         topic=record.topic,
         partition=-1 if record.partition is None else record.partition,
@@ -408,5 +411,5 @@ def _delayed(record: DelayedPublish) -> DelayRecordsRequestRecord:
         headers=tuple(DelayRecordsRequestHeader(key=key, value=value) for key, value in record.headers),
         deliver_at_ms=record.deliver_at_ms,
         # With an id of ours the request may come twice, and there is one delay.
-        id=int.from_bytes(os.urandom(_ID_BYTES), "big") >> 1,
+        id=delay_id,
     )

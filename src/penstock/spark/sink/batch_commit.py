@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from penstock.client import Disconnected
-from penstock.client.connection import BrokerConnection, api_of
+from penstock.client.connection import BrokerConnection, api_of, security_of
 from penstock.client.coordinator import COORDINATOR_CHANGES, TRANSACTION, error_name, find_coordinator
 from penstock.core.model import MILLISECOND
 from penstock.core.protocol import ErrorCode
@@ -103,7 +103,7 @@ class BatchCommitter:
             why = ""
             for address in self._endpoint.addresses():
                 try:
-                    connection = BrokerConnection(address)
+                    connection = BrokerConnection(address, security=security_of(self._endpoint))
                     try:
                         return ask(connection)
                     finally:
@@ -120,7 +120,7 @@ def _begin_anew(connection: BrokerConnection, transaction: TaskTransaction) -> N
     where = find_coordinator(connection, TRANSACTION, transaction.transactional_id)
     if where.error_code != ErrorCode.NONE:
         raise _NotNow(error_name(where.error_code))
-    coordinator = BrokerConnection((where.host, where.port))
+    coordinator = connection.sibling((where.host, where.port))
     try:
         answer: InitProducerIdResponse = coordinator.ask(
             InitProducerIdRequest(
