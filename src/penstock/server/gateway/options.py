@@ -29,6 +29,8 @@ class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
     node_descriptor: int = -1
     # How long a gateway may be silent. It gives a sign of life on that socket several times as often.
     hung_timeout_ms: int = 15_000
+    # How much of the processor it leaves to its node where both want it.
+    nice: int = 0
     # How long a consumer whose connection was lost may take to come back.
     session_timeout_ms: int = 30_000
     bootstrap: tuple[str, int] = ("127.0.0.1", 9092)

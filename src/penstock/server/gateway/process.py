@@ -45,6 +45,8 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A node that ends a gateway which hangs wants to know where it does.
     faulthandler.enable()
+    # Before there are threads: each has a priority of its own, that of the one which started it.
+    os.nice(options.nice)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(options))
     return 0

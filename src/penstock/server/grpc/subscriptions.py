@@ -1,14 +1,16 @@
 """Subscribe: messages to a client for as long as it reads.
 
 In queue mode a message is *in flight* from when it is leased until the client settles it, through this
-server, or its lease ends. The stream takes no more than the client allows to be in flight. What is still in
-flight when the stream ends goes back to the queue, and that delivery does not count.
+server, or its lease ends. The stream takes no more than the client allows to be in flight. What the client
+has when the stream ends goes back to the queue at once. That delivery counts, because a client that crashed
+looks the same as one that left: a message which ends every client is dead-lettered some time. What was not
+sent yet, and what a server that stops takes back, does not count.
 
 In log mode each partition is read ahead by one read, and its records wait until the client reads.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -106,11 +108,13 @@ class Subscriptions:
         lease_ms = request.lease_ms if request.HasField("lease_ms") else -1
         batch_max = max(1, request.batch_max)
         receipts: list[str] = []
+        sent = 0
         try:
             while True:
                 room = await in_flight.room()
                 received_at = loop.time()
                 receipts.clear()
+                sent = 0
                 received = await receive(
                     self._backend.queues,
                     receipts,
@@ -122,15 +126,22 @@ class Subscriptions:
                     wait_ms=WAIT_MS,
                     lease_ms=lease_ms,
                 )
-                in_flight.add(receipts, received_at, received.lease_ms / 1_000)
                 elements = proto.Message()
                 fill_leased(elements.messages, received.records, receipts)
-                receipts.clear()
-                await _write(context, elements, batch_max)
+                for part in _parts(elements, batch_max):
+                    # Before it is sent: the client may settle a message before we hear that it has it.
+                    end = sent + max(1, len(part.messages))
+                    in_flight.add(receipts[sent:end], received_at, received.lease_ms / 1_000)
+                    sent = end
+                    await context.write(part)
         finally:
             held = HeldLeases(self._backend.queues)
-            held.add(request.group, [*in_flight.take_all(), *receipts])
-            await held.give_all_back()
+            await held.give_back(request.group, receipts[sent:])
+            held.add(request.group, in_flight.take_all())
+            if self._backend.stopping.is_set():
+                await held.give_all_back()
+            else:
+                await held.fail_all()
 
     async def deliver_log(
         self, starts: Mapping[Place, int], records_max: int, batch_max: int, context: Any, *, reset: int
@@ -172,14 +183,18 @@ class Subscriptions:
 
 
 async def _write(context: Any, elements: Any, batch_max: int) -> None:
-    """Send the messages of `elements` one by one, or as many at a time as the client wants."""
+    for part in _parts(elements, batch_max):
+        await context.write(part)
+
+
+def _parts(elements: Any, batch_max: int) -> Iterator[Any]:
+    """The messages of `elements` one by one, or as many at a time as the client wants."""
     messages = elements.messages
     if batch_max <= 1:
-        for message in messages:
-            await context.write(message)
+        yield from messages
     elif len(messages) <= batch_max:
         if messages:
-            await context.write(elements)
+            yield elements
     else:
         for start in range(0, len(messages), batch_max):
-            await context.write(proto.Message(messages=messages[start : start + batch_max]))
+            yield proto.Message(messages=messages[start : start + batch_max])

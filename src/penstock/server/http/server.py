@@ -7,7 +7,13 @@ from typing import NamedTuple, TypeAlias
 
 from penstock.core.model import MILLISECOND, Instant
 from penstock.runtime import Address, Runtime, Timer
-from penstock.runtime.tcp import Acceptor, AcceptorOptions, SocketTcpConnection, TcpConnection
+from penstock.runtime.tcp import (
+    Acceptor,
+    ConnectionQuotaLimits,
+    ConnectionQuotas,
+    SocketTcpConnection,
+    TcpConnection,
+)
 
 TEXT = "text/plain; charset=utf-8"
 END_OF_HEAD = b"\r\n\r\n"
@@ -104,8 +110,8 @@ class HttpServer:
 
     def open(self, loop: asyncio.AbstractEventLoop, address: Address) -> Address:
         """Listen; returns the address with the actual port."""
-        options = AcceptorOptions(connections_max=self.limits.connections_max)
-        self._acceptor = Acceptor(loop, address, self._welcome, options)
+        quotas = ConnectionQuotas(ConnectionQuotaLimits(self.limits.connections_max))
+        self._acceptor = Acceptor(loop, address, self._welcome, quotas=quotas)
         return self._acceptor.address
 
     def _welcome(self, pipe: SocketTcpConnection) -> "HttpConnection":
@@ -215,6 +221,10 @@ class HttpConnection:
     def drained(self) -> None:
         if self._answered:
             self._tcp.close()
+
+    def eof_received(self) -> bool:
+        # It gets its response, if it still reads; `patience` is the limit.
+        return True
 
     def closed(self) -> None:
         self._closed = True

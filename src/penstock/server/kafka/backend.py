@@ -1,11 +1,16 @@
 """What the handlers of the Kafka server work with."""
 
+from typing import Any
+
+from penstock.broker.access import AccessService
+from penstock.broker.client_shares import ClientShares
 from penstock.broker.cluster import Controller, QuorumAdmin
 from penstock.broker.cluster.peers import PeerManager
 from penstock.broker.configs import ConfigService
 from penstock.broker.coordinator.groups import GroupService
 from penstock.broker.coordinator.transactions import TransactionService
 from penstock.broker.delays.delay_view import DelayView
+from penstock.broker.delete_records import RecordDeletionService
 from penstock.broker.fetch import FetchService
 from penstock.broker.list_offsets import OffsetLookup
 from penstock.broker.partitions import ReplicaManager
@@ -25,6 +30,7 @@ from penstock.core.protocol import Api
 from penstock.core.values import dataclass
 from penstock.observability import HistogramValue, Metrics
 from penstock.runtime import Address
+from penstock.server.kafka.loop_holds import LoopHolds
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,7 @@ class Backend:
     transactional_offsets: TransactionalOffsetCommits
     fetch_service: FetchService
     offset_lookup: OffsetLookup
+    record_deletion: RecordDeletionService
     groups: GroupService
     transactions: TransactionService
     delays: DelayView
@@ -84,6 +91,9 @@ class Backend:
     quorum: QuorumAdmin
     telemetry: TelemetryService
     read_replicas: ReadReplicaSelector
+    access: AccessService
+    # Whether access rules decide what clients may do.
+    is_secured: bool = False
 
 
 class KafkaMetrics(Metrics):
@@ -110,11 +120,46 @@ class KafkaMetrics(Metrics):
         )
         self.held_back = self.counter(
             "penstock_connections_held_back_total",
-            "Times that a connection was not read because the node's bytes in flight were used up.",
+            "Times that a connection was not read: the bytes in flight were used up, or it was others' turn.",
+            ("kind",),
+        )
+        self.loop_holds_total = self.counter(
+            "penstock_loop_holds_total",
+            "Requests that kept a node from all else for more than 50 ms: see kafka.held_the_loop.",
+            ("api",),
+        )
+        self.loop_holds = LoopHolds(self.loop_holds_total)
+        self.kept_entries = self.gauge(
+            "penstock_client_entries",
+            "What the node keeps for clients: fetch sessions, share sessions, waiting fetches, producers.",
+            ("kind",),
+        )
+        self.kept_partitions = self.gauge(
+            "penstock_client_entry_partitions", "Partitions of those entries.", ("kind",)
+        )
+        self.lost_entries = self.gauge(
+            "penstock_client_entries_lost",
+            "Entries of clients that were evicted or refused since the start, because there was no room.",
+            ("kind",),
+        )
+        self.refused_connections = self.gauge(
+            "penstock_connections_refused",
+            "Connections that were refused since the start, because there were too many, or of one address.",
+            (),
+        )
+        self.evicted = self.counter(
+            "penstock_connections_evicted_total",
+            "Connections closed because others waited for the memory that they used.",
             ("kind",),
         )
         # The handler's time and the total time, by API key, updated for every request.
         self.by_api: dict[int, tuple[HistogramValue, HistogramValue]] = {}
+
+    def read_shares(self, kind: str, shares: ClientShares[Any]) -> None:
+        """Show what clients hold of one kind."""
+        self.kept_entries.read(lambda: len(shares), kind)
+        self.kept_partitions.read(lambda: shares.weight, kind)
+        self.lost_entries.read(lambda: shares.evictions + shares.refusals, kind)
 
     def figures_of(self, api: Api) -> tuple[HistogramValue, HistogramValue]:
         """The row of `by_api`, created when an API is first requested."""

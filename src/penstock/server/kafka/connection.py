@@ -1,26 +1,29 @@
 """One client's connection: frames in, responses out, in order and within limits."""
 
+import struct
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.core.model import MILLISECOND, Instant, PenstockError, ProtocolError, TopicPartition
-from penstock.core.protocol.frames import API_VERSIONS_KEY, read_request_header
+from penstock.core.model import MILLISECOND, Instant, PenstockError, ProtocolError
+from penstock.core.protocol.frames import API_VERSIONS_KEY, RequestHeader, read_request_header
 from penstock.observability import log
 from penstock.runtime import Clock
 from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
 from penstock.runtime.tcp import TcpConnection
-from penstock.security import ANONYMOUS, Authorizer, Session
+from penstock.security import ANONYMOUS, Authorizer, Principal, Session
 from penstock.server.kafka.backend import Backend, KafkaMetrics
+from penstock.server.kafka.connection_scheduler import ConnectionScheduler
 from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.frame_decoder import REUSED_BYTES_MAX, FrameDecoder
-from penstock.server.kafka.request import Request, ResponseQueue
+from penstock.server.kafka.loop_holds import HELD_NS, LoopHold
+from penstock.server.kafka.request import Authentication, Request, ResponseQueue
 from penstock.server.kafka.router import Router
-from penstock.server.kafka.share_sessions import ShareSession
+from penstock.server.kafka.share_sessions import ShareSessionCache
+from penstock.server.kafka.slice_scheduler import SliceScheduler
 
-# Requests that arrived together are served for this long; then other connections have their turn.
-TURN_NS = 5 * MILLISECOND
+unpack_beginning = struct.Struct(">hhi").unpack_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,14 @@ class ConnectionOwner(Protocol):
     clock: Clock
     metrics: KafkaMetrics
     fetch_sessions: FetchSessionCache
+    share_sessions: ShareSessionCache
     report: Callable[[Exception], None]
     limits: ConnectionLimits
     scratch: memoryview
     request_memory: RequestMemoryLimit
     response_memory: ResponseMemoryLimit
+    scheduler: ConnectionScheduler
+    slices: SliceScheduler
 
     def forget(self, connection: "KafkaConnection") -> None: ...
 
@@ -62,6 +68,8 @@ class ConnectionOwner(Protocol):
 
     def sweep_soon(self) -> None: ...
 
+    def judge_soon(self) -> None: ...
+
 
 class KafkaConnection:
     """The Kafka protocol on one TCP connection."""
@@ -70,16 +78,21 @@ class KafkaConnection:
         "_decoder",
         "_held_until_ns",
         "_holds",
+        "_keeps_frame",
         "_progress",
         "_routes",
+        "_scheduler",
         "_seen_ns",
         "_session",
         "_turn_end_ns",
         "_waits_for_room",
         "_waits_for_turn",
+        "address_usage",
+        "authentication",
         "authorizer",
         "backend",
         "client_software",
+        "client_usage",
         "clock",
         "fetch_sessions",
         "is_open",
@@ -87,13 +100,21 @@ class KafkaConnection:
         "listener",
         "metrics",
         "responses",
-        "served_offsets",
         "share_sessions",
+        "slices",
         "tcp",
     )
 
-    def __init__(self, pipe: TcpConnection, door: ConnectionOwner) -> None:
+    def __init__(
+        self,
+        pipe: TcpConnection,
+        door: ConnectionOwner,
+        principal: Principal = ANONYMOUS,
+        authentication: Authentication | None = None,
+    ) -> None:
         self.tcp = pipe
+        # None where clients do not log in.
+        self.authentication = authentication
         self.listener = door
         self.backend = door.backend
         self.authorizer = door.authorizer
@@ -101,19 +122,23 @@ class KafkaConnection:
         # Name and version, as the client calls itself in ApiVersions.
         self.client_software = ("", "")
         self.metrics = door.metrics
-        self.fetch_sessions = door.fetch_sessions
-        # The offset of the last fetch that was sent records, of each partition, and how often it came again.
-        self.served_offsets: dict[TopicPartition, tuple[int, int]] = {}
-        self.share_sessions: dict[tuple[str, str], ShareSession] = {}
+        self.slices = door.slices
+        address = pipe.peer.rpartition(":")[0]
+        self.fetch_sessions = door.fetch_sessions.connect(address)
+        self.share_sessions = door.share_sessions.connect(address)
         self._routes = door.routes.by_key
         self.responses = ResponseQueue(pipe, door.flush_soon, door.response_memory.moved)
         pipe.account(door.response_memory.moved)
         self.is_open = True
-        self._decoder = FrameDecoder(door.scratch, door.limits.frame_bytes_max, door.request_memory)
-        self._session = Session(ANONYMOUS, door.name, "", pipe.peer.rpartition(":")[0])
+        self._decoder = FrameDecoder(door.scratch, door.limits.frame_bytes_max, door.request_memory, self)
+        self._session = Session(principal, door.name, "", address, str(principal))
+        self._scheduler = door.scheduler
+        self.address_usage = door.scheduler.usage_of(address)
+        self.client_usage = door.scheduler.usage_of(_client_of(self._session), "")
         self.is_paused = False
         self._held_until_ns = 0
         self._holds = 0
+        self._keeps_frame = False
         self._turn_end_ns = 0
         self._waits_for_turn = False
         self._waits_for_room = False
@@ -123,56 +148,84 @@ class KafkaConnection:
             self._pause()
             self._await_room()
 
-    def get_buffer(self) -> memoryview:
-        return self._decoder.target
+    def get_buffer(self) -> memoryview | None:
+        scheduler = self._scheduler
+        if scheduler.spent_ns <= scheduler.limit_ns:
+            return self._decoder.target
+        if scheduler.admits(self):
+            return self._decoder.contended_target
+        self.metrics.held_back.of("turn").count += 1
+        self._pause()
+        self._await_turn()
+        return None
 
-    def buffer_updated(self, count: int) -> None:  # noqa: C901 - the hot path, straight on purpose
+    def buffer_updated(self, count: int) -> None:
         self._turn_end_ns = 0
         assembly, replies = self._decoder, self.responses
         replies.is_corked = True
         try:
             assembly.buffer_updated(count, self._serve)
-        except ProtocolError as error:
-            self.metrics.protocol_errors.of().count += 1
-            log.warning("kafka.protocol_error", peer=self.tcp.peer, reason=str(error))
-            self.close()
-            return
         except Exception as error:
-            # The last line of defence: an unexpected error closes this connection.
-            log.error("kafka.handler_failed", peer=self.tcp.peer, error=error)
-            self.metrics.failures.of().count += 1
-            self.close()
-            if not isinstance(error, PenstockError):
-                self.listener.report(error)
+            self._failed(error)
             return
         if not self.is_open:
             return
-        if assembly.owned_bytes > REUSED_BYTES_MAX:
+        if assembly.owned_bytes > REUSED_BYTES_MAX and not self._keeps_frame:
             assembly.release_buffer()
         replies.is_corked = False
         if replies.out:
             replies.flush()
-        if assembly.rest is not None:
+        if assembly.rest is not None or assembly.is_starved:
             self._pause()
             self.resume()
         elif self._is_full():
             self._pause()
             self._await_room()
 
+    def _failed(self, error: Exception) -> None:
+        """The last line of defence: an unexpected error closes this connection."""
+        if isinstance(error, ProtocolError):
+            self.metrics.protocol_errors.of().count += 1
+            log.warning("kafka.protocol_error", peer=self.tcp.peer, reason=str(error))
+        else:
+            self.metrics.failures.of().count += 1
+            log.error("kafka.handler_failed", peer=self.tcp.peer, error=error)
+        self.close()
+        if not isinstance(error, PenstockError):
+            self.listener.report(error)
+
+    def advance(self, steps: Iterator[None]) -> bool:
+        """Take the next steps of a request that is served in slices; returns whether it needs no more."""
+        try:
+            return self.slices.advance(steps)
+        except Exception as error:
+            self._failed(error)
+            return True
+
+    def keep(self, frame: memoryview) -> memoryview:
+        """The frame, in a form that is valid as long as no more is read: others use the scratch buffer."""
+        return memoryview(bytearray(frame)) if frame.obj is self.listener.scratch.obj else frame
+
+    @property
+    def address(self) -> str:
+        """The client's address, without its port."""
+        return self._session.host
+
     @property
     def held_bytes(self) -> int:
         """Bytes of responses in memory: the client does not read them, or they wait for an earlier one."""
         return self.tcp.held_bytes + self.responses.held_bytes
 
-    def _serve(self, frame: memoryview) -> bool:
+    def _serve(self, frame: memoryview) -> bool:  # noqa: C901 - the hot path, straight on purpose
         """Serve one request; returns whether there is time for another one in this turn of the loop."""
         if not self.is_open:
             return False
         clock = self.clock
         began_ns = clock.now()
         self._seen_ns = began_ns
+        scheduler = self._scheduler
         if not self._turn_end_ns:
-            self._turn_end_ns = began_ns + TURN_NS
+            self._turn_end_ns = began_ns + scheduler.quantum_ns
         header, position = read_request_header(frame)
         api_key, version, _, client_id = header
         route = self._routes.get(api_key)
@@ -181,16 +234,50 @@ class KafkaConnection:
         api = route.api
         if version not in api.versions and api_key != API_VERSIONS_KEY:
             raise ProtocolError(f"{api.name} version {version} is not supported")
+        authentication = self.authentication
+        if authentication is not None and not authentication.admits(api_key):
+            raise ProtocolError(f"{api.name} before a login, or after it has expired")
         session = self._session
         if (client_id or "") != session.client_id:
             session = self._session = session._replace(client_id=client_id or "")
-        route.serve(Request(self, api, header, session, began_ns), frame, position)
+            self._change_client(session)
+        call = Request(self, api, header, session, began_ns)
+        if len(frame) <= route.bytes_max:
+            route.serve(call, frame, position)
+        else:
+            call.refuse_size(len(frame), route.bytes_max)
         ended_ns = clock.now()
         figures = self.metrics.by_api.get(api_key) or self.metrics.figures_of(api)
         served, elapsed_ns = figures[0], ended_ns - began_ns
         served.counts[bisect_left(served.bounds, elapsed_ns)] += 1
         served.total += elapsed_ns
+        scheduler.spent_ns += elapsed_ns
+        usage = self.client_usage
+        usage.used_ns += elapsed_ns
+        self.address_usage.used_ns += elapsed_ns
+        if usage is not scheduler.last_client:
+            scheduler.last_client = usage
+            scheduler.switches += 1
+        if elapsed_ns > HELD_NS:
+            self.note_hold(call, elapsed_ns)
         return ended_ns < self._turn_end_ns and self.is_open
+
+    def note_hold(self, call: Request, elapsed_ns: int) -> None:
+        """A request of this client has held the loop for so long."""
+        hold = LoopHold(elapsed_ns, call.api.name, call.version, call.session.client_id, self.tcp.peer)
+        self.metrics.loop_holds.note(hold, self.clock.now())
+
+    def log_in(self, principal: Principal) -> None:
+        """Serve what follows as this principal."""
+        self._session = self._session._replace(principal=principal, principal_name=str(principal))
+        self._change_client(self._session)
+
+    def _change_client(self, session: Session) -> None:
+        """Count for another client from now on; a new name does not make up for what was used."""
+        before = self.client_usage
+        self.client_usage = usage = self._scheduler.usage_of(_client_of(session), session.client_id)
+        usage.used_ns = max(usage.used_ns, before.used_ns)
+        self._scheduler.release(before)
 
     def end_turn(self) -> None:
         """Serve no more requests in this turn, however little time it has taken."""
@@ -200,14 +287,22 @@ class KafkaConnection:
         """Call `act` after the other connections have had their turn."""
         self.listener.soon(act)
 
-    def pause_reads(self) -> None:
-        """Read no more requests until `resume_reads`: one that waits for a worker is enough."""
+    def pause_reads(self, *, keeps_frame: bool = False) -> None:
+        """Read no more requests until `resume_reads`: one that waits for a worker is enough.
+
+        `keeps_frame`: until then the frame that is being served is still needed.
+        """
         self._holds += 1
+        self._keeps_frame = self._keeps_frame or keeps_frame
         self.end_turn()
         self._pause()
 
     def resume_reads(self) -> None:
         self._holds -= 1
+        if not self._holds and self._keeps_frame:
+            self._keeps_frame = False
+            if self._decoder.owned_bytes > REUSED_BYTES_MAX:
+                self.release_buffer()
         self.resume()
 
     def throttle(self, throttle_ms: int) -> None:
@@ -256,35 +351,48 @@ class KafkaConnection:
 
     def resume(self) -> None:
         """Read again, unless something else pauses it; buffered bytes come first."""
-        if not self.is_open:
+        if not self.is_open or self._waits_for_turn:
             return
         if self._is_full():
             self._await_room()
-        elif self._decoder.rest is None:
+        elif self._decoder.rest is None and not self._decoder.is_starved:
             self.is_paused = False
             self.tcp.resume()
-        elif not self._waits_for_turn:
+        elif self._decoder.is_starved:
             self._waits_for_turn = True
-            if self._decoder.is_starved:
-                self.metrics.held_back.of("requests").count += 1
-                self.listener.request_memory.wait(self._take_turn)
-            else:
-                self.listener.soon(self._take_turn)
+            self.metrics.held_back.of("requests").count += 1
+            self.listener.request_memory.wait(self._decoder, self.take_turn)
+            self.listener.judge_soon()
+        else:
+            self._await_turn()
 
-    def _take_turn(self) -> None:
+    def _await_turn(self) -> None:
+        self._waits_for_turn = True
+        self._scheduler.enqueue(self)
+
+    def take_turn(self) -> None:
         self._waits_for_turn = False
         if not self.is_open:
             return
         if self._is_full():
             self._await_room()
-        else:
-            self.is_paused = False  # or every response of this turn would try to resume
+            return
+        decoder = self._decoder
+        self.is_paused = False  # or every response of this turn would try to resume
+        if decoder.rest is not None or decoder.is_starved:
             self.buffer_updated(0)
-            if self._decoder.rest is None:
-                self.resume()
+        else:
+            self.tcp.read()
+        if decoder.rest is None and not decoder.is_starved and not self.is_paused:
+            self.resume()
 
     def drained(self) -> None:
         self.resume()
+
+    def eof_received(self) -> bool:
+        # Requests that wait for a response die with their client; those that were read and not
+        # served yet may be records that nobody was to acknowledge.
+        return self._decoder.rest is not None
 
     def sweep(self, now_ns: Instant, *, pressed: bool = False) -> None:
         """Close a connection that is idle or stuck; called every few seconds.
@@ -304,13 +412,32 @@ class KafkaConnection:
         ):
             self.abort("stuck" if stuck else "idle")
         elif not stuck:
-            self._decoder.release_buffer()
+            self.release_buffer()
 
     def _is_in_the_way(self, *, pressed: bool) -> bool:
         """Whether others wait for its memory: unread responses, or a request that is not complete."""
         if pressed and self.held_bytes > 0:
             return True
-        return self._decoder.is_partial and self.listener.request_memory.is_wanted
+        return (
+            self._decoder.is_partial
+            and not self._decoder.is_held_back
+            and self.listener.request_memory.is_wanted
+        )
+
+    def refuses(self, size: int, beginning: memoryview) -> bool:
+        """Whether a frame is too large for its API; its request is refused then."""
+        api_key, version, correlation_id = unpack_beginning(beginning)
+        route = self._routes.get(api_key)
+        if route is None or size <= route.bytes_max:
+            return False
+        header = RequestHeader(api_key, version, correlation_id, None)
+        call = Request(self, route.api, header, self._session, self.clock.now())
+        call.refuse_size(size, route.bytes_max)
+        return True
+
+    def evict(self) -> None:
+        self.metrics.evicted.of("requests").count += 1
+        self.abort("its request arrives too slowly while others wait for the memory that it uses")
 
     def abort(self, reason: str) -> None:
         log.info("kafka.connection_closed", peer=self.tcp.peer, reason=reason, held_bytes=self.held_bytes)
@@ -322,10 +449,20 @@ class KafkaConnection:
     def closed(self) -> None:
         self.is_open = False
         self._decoder.close()
+        self._scheduler.release(self.client_usage)
+        self._scheduler.release(self.address_usage)
         self.responses.abandon()
+        self.fetch_sessions.close()
+        self.share_sessions.close()
         self.listener.response_memory.forget(self._room)
         self.listener.forget(self)
 
     def release_buffer(self) -> None:
         """Give back the buffer kept for the next large frame: other connections need the memory."""
-        self._decoder.release_buffer()
+        if not self._keeps_frame:
+            self._decoder.release_buffer()
+
+
+def _client_of(session: Session) -> str:
+    """Whose client ids a client's belongs to: the principal's, or those of an address without one."""
+    return session.host if session.principal == ANONYMOUS else session.principal_name

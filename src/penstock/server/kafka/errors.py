@@ -1,7 +1,10 @@
-"""The table from `ErrorKind` to Kafka's error codes."""
+"""The table from `ErrorKind` to Kafka's error codes, and responses that are nothing but an error."""
+
+from typing import Any
 
 from penstock.core.model import ApiError, ErrorKind
-from penstock.core.protocol import ErrorCode
+from penstock.core.protocol import Api, ErrorCode, Message
+from penstock.core.protocol.schema import REQUIRED, Part, PartOf
 
 MESSAGE_CHARS_MAX = 1_000
 CODES = {
@@ -44,6 +47,7 @@ CODES = {
     ErrorKind.INVALID_TIMESTAMP: ErrorCode.INVALID_TIMESTAMP,
     ErrorKind.OUT_OF_ORDER_SEQUENCE: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorKind.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorKind.PRODUCER_FORGOTTEN: ErrorCode.UNKNOWN_PRODUCER_ID,
     ErrorKind.STALE_COORDINATOR: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     ErrorKind.INVALID_TRANSACTION: ErrorCode.INVALID_TXN_STATE,
     ErrorKind.TRANSACTION_ABORTABLE: ErrorCode.TRANSACTION_ABORTABLE,
@@ -57,6 +61,11 @@ CODES = {
     ErrorKind.DAMAGED_LOG: ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorKind.STORAGE_FAILED: ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorKind.TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
+    ErrorKind.INVALID_ACL: ErrorCode.INVALID_REQUEST,
+    ErrorKind.UNKNOWN_CREDENTIAL: ErrorCode.RESOURCE_NOT_FOUND,
+    ErrorKind.INVALID_CREDENTIAL: ErrorCode.UNACCEPTABLE_CREDENTIAL,
+    ErrorKind.UNKNOWN_API_KEY: ErrorCode.RESOURCE_NOT_FOUND,
+    ErrorKind.ACCESS_LIMIT: ErrorCode.POLICY_VIOLATION,
     ErrorKind.NOT_AUTHORIZED: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorKind.TRANSACTIONAL_ID_NOT_AUTHORIZED: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ErrorKind.THROTTLED: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
@@ -75,6 +84,8 @@ CODES = {
     ErrorKind.GROUP_SUBSCRIBED: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
     ErrorKind.INVALID_GROUP: ErrorCode.INVALID_GROUP_ID,
     ErrorKind.INVALID_SESSION_TIMEOUT: ErrorCode.INVALID_SESSION_TIMEOUT,
+    ErrorKind.TOPIC_CREATION_LIMITED: ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorKind.TOO_MANY_OFFSETS: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorKind.OFFSET_METADATA_TOO_LARGE: ErrorCode.OFFSET_METADATA_TOO_LARGE,
     ErrorKind.OFFSETS_UNSTABLE: ErrorCode.UNSTABLE_OFFSET_COMMIT,
     ErrorKind.STALE_MEMBER_EPOCH: ErrorCode.STALE_MEMBER_EPOCH,
@@ -112,3 +123,24 @@ def message_of(error: ApiError) -> str:
     It may quote what the client sent, and old versions of messages have room for 32 KB only.
     """
     return str(error)[:MESSAGE_CHARS_MAX]
+
+
+def error_response(api: Api, version: int, code: ErrorCode, message: str) -> Message | None:
+    """A response that has an error and no rows; None if in this version only rows have errors."""
+    known = {field.name for field in api.response.__schema__.fields if field.is_in(version)}
+    if "error_code" not in known:
+        return None
+    errors: dict[str, object] = {"error_code": code}
+    if "error_message" in known:
+        errors["error_message"] = message[:MESSAGE_CHARS_MAX]
+    response: Message = _blank(api.response, errors)
+    return response
+
+
+def _blank(kind: type[Part], values: dict[str, object]) -> Any:
+    """A part with these values, and Kafka's defaults for all that must be given."""
+    for field in kind.__schema__.fields:
+        if field.name not in values and field.history.default is REQUIRED:
+            inner = field.type.part if isinstance(field.type, PartOf) else None
+            values[field.name] = field.default if inner is None else _blank(inner, {})
+    return kind(**values)

@@ -3,18 +3,26 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from ssl import SSLContext
+from typing import Protocol
 
 from penstock.core.model import MILLISECOND, Instant
 from penstock.runtime import Address, Runtime, Timer
-from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
-from penstock.runtime.tcp import Acceptor, AcceptorOptions, Listen, TcpConnection, TcpListener
-from penstock.security import Authorizer
+from penstock.runtime.memory_limits import JUDGE_MS, RequestMemoryLimit, ResponseMemoryLimit
+from penstock.runtime.tcp import Acceptor, AcceptorOptions, Listen, TcpConnection, TcpListener, TcpProtocol
+from penstock.runtime.tls import TlsConnection
+from penstock.security import ANONYMOUS, Authorizer, Principal
+from penstock.security.authenticator import Authenticator
+from penstock.server.kafka.authentication import ConnectionAuthentication
 from penstock.server.kafka.backend import Backend, KafkaMetrics
 from penstock.server.kafka.connection import ConnectionLimits, KafkaConnection
+from penstock.server.kafka.connection_scheduler import ConnectionScheduler
 from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.frame_decoder import SCRATCH_BYTES
 from penstock.server.kafka.request import ResponseQueue
 from penstock.server.kafka.router import Router
+from penstock.server.kafka.share_sessions import ShareSessionCache
+from penstock.server.kafka.slice_scheduler import SliceScheduler
 
 SWEEP_MS = 5_000
 # How often to sweep while connections wait for memory.
@@ -36,33 +44,64 @@ class ListenerContext:
     fetch_sessions: FetchSessionCache
     request_memory: RequestMemoryLimit
     response_memory: ResponseMemoryLimit
+    scheduler: ConnectionScheduler
+    slices: SliceScheduler
     report: Callable[[Exception], None]
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    share_sessions: ShareSessionCache = field(default_factory=ShareSessionCache)
+
+
+class ListenerTls(Protocol):
+    """The certificate that new connections are shown, and who the owners of theirs are."""
+
+    @property
+    def current(self) -> SSLContext: ...
+
+    def principal_of(self, certificate: bytes | None) -> Principal: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSecurity:
+    """How the clients of one listener are protected, and how they say who they are."""
+
+    # Their connections are encrypted.
+    tls: ListenerTls | None = None
+    # They log in.
+    authenticator: Authenticator | None = None
+    # After how long they do so again; 0 is never.
+    reauthenticate_ms: int = 0
 
 
 class Listener:
     """Accepts Kafka clients at one address, on the node's loop."""
 
-    def __init__(self, name: str, serving: ListenerContext) -> None:
+    def __init__(
+        self, name: str, serving: ListenerContext, security: ListenerSecurity = ListenerSecurity()
+    ) -> None:
         self.name = name
+        self._security = security
         self.backend = serving.backend
         self.authorizer = serving.authorizer
         self.routes = serving.routes
         self.clock = serving.runtime.clock
         self.metrics = serving.metrics
         self.fetch_sessions = serving.fetch_sessions
+        self.share_sessions = serving.share_sessions
         self.report = serving.report
         self.limits = serving.limits
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.request_memory = serving.request_memory
         self.request_memory.on_exhausted(self._spare)
         self.response_memory = serving.response_memory
+        self.scheduler = serving.scheduler
+        self.slices = serving.slices
         self._timers = serving.runtime.timers
         self._to_flush: list[ResponseQueue] = []
         self._connections: dict[KafkaConnection, None] = {}
         self._acceptor: TcpListener | None = None
         self._sweeper: Timer | None = None
         self._is_pressed = False
+        self._judge_set = False
 
     def open(
         self, loop: asyncio.AbstractEventLoop, address: Address, options: AcceptorOptions | None = None
@@ -81,11 +120,39 @@ class Listener:
     def connections(self) -> int:
         return len(self._connections)
 
-    def accept(self, pipe: TcpConnection) -> KafkaConnection:
-        """Serve a new client."""
-        connection = KafkaConnection(pipe, self)
+    def accept(self, pipe: TcpConnection) -> TcpProtocol:
+        """Serve a new client, once its connection is encrypted if it is to be."""
+        tls = self._security.tls
+        if tls is None:
+            return self._welcome(pipe, ANONYMOUS)
+
+        def welcome(encrypted: TlsConnection) -> TcpProtocol:
+            return self._welcome(encrypted, tls.principal_of(encrypted.certificate))
+
+        return TlsConnection(pipe, tls.current, welcome, self._timers.soon, self.after_ms)
+
+    def _welcome(self, pipe: TcpConnection, principal: Principal) -> KafkaConnection:
+        security = self._security
+        authentication = None
+        if security.authenticator is not None:
+            authentication = ConnectionAuthentication(
+                security.authenticator, self.clock, security.reauthenticate_ms, self.after_ms
+            )
+            # Who logs in is who it logs in as, whatever its certificate says.
+            principal = ANONYMOUS
+        connection = KafkaConnection(pipe, self, principal, authentication)
         self._connections[connection] = None
+        if self.authorizer is not None:
+            wait_ms = self.authorizer.charge_connection(connection.address)
+            if wait_ms:
+                connection.throttle(wait_ms)
         return connection
+
+    def set_authorizer(self, authorizer: Authorizer | None) -> None:
+        """Judge requests from now on by this authorizer; None allows everything."""
+        self.authorizer = authorizer
+        for connection in self._connections:
+            connection.authorizer = authorizer
 
     def forget(self, connection: KafkaConnection) -> None:
         self._connections.pop(connection, None)
@@ -117,6 +184,18 @@ class Listener:
         if self._sweeper is not None and not self._is_pressed:
             self._sweeper.cancel()
             self._sweep_later()
+
+    def judge_soon(self) -> None:
+        """Look at the pace of incomplete requests from now on: connections wait for their memory."""
+        if not self._judge_set:
+            self._judge_set = True
+            self._judge()
+
+    def _judge(self) -> None:
+        self.request_memory.judge(self.clock.now())
+        self._judge_set = self.request_memory.is_wanted
+        if self._judge_set:
+            self.after_ms(JUDGE_MS, self._judge)
 
     def _sweep_later(self) -> None:
         self._is_pressed = self.response_memory.is_full

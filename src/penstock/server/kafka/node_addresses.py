@@ -116,15 +116,23 @@ class ListenerView:
         offline = self.missing(partition.replicas)
         leader = partition.leader
         if leader not in self.live:
+            offline = self._with_own(topic, partition, offline)
             unnamed = leader != NO_LEADER and self._image.is_live(leader)
             code = ErrorCode.LISTENER_NOT_FOUND if unnamed else ErrorCode.LEADER_NOT_AVAILABLE
             return PartitionAvailability(code, NO_LEADER, offline)
         if leader in self._ended:
             return PartitionAvailability(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, offline)
         if leader == self._own and self._partitions.find(topic, partition.index) is None:
-            # Its log is still being created: nothing could be written to it.
+            # Its log is still being created, or cannot be used: nothing could be written to it.
+            offline = self._with_own(topic, partition, offline)
             return PartitionAvailability(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, offline)
         return PartitionAvailability(ErrorCode.NONE, leader, offline)
+
+    def _with_own(self, topic: str, partition: Partition, offline: tuple[NodeId, ...]) -> tuple[NodeId, ...]:
+        """The replicas that are offline, and this node's if its log cannot be used."""
+        if self._partitions.offline_reason(topic, partition.index) is None or self._own in offline:
+            return offline
+        return (*offline, self._own)
 
     def lost_a_leader(self, topic: Topic) -> bool:
         """Whether the process of a partition's leader has just ended."""

@@ -7,6 +7,7 @@ request: most of what a failover costs it.
 from typing import NamedTuple
 
 from penstock.broker.partitions import LeaderPartition
+from penstock.core.metadata import NO_LEADER
 from penstock.core.model import ApiError, ErrorKind, NodeId
 from penstock.security import AclOperation, Resource, ResourceType
 from penstock.server.kafka.node_addresses import BrokerAddress, named_broker
@@ -28,8 +29,14 @@ def partition_of(
     partition = backend.partitions.led_by_name.get((topic, index))
     if partition is not None:
         return partition
-    # Known to the cluster but led elsewhere, or its log is still being created: the client retries.
-    return UNKNOWN if backend.controller.image.partition(topic, index) is None else NOT_HERE
+    state = backend.controller.image.partition(topic, index)
+    if state is None:
+        return UNKNOWN
+    reason = None
+    if state.leader in (backend.node.node_id, NO_LEADER):
+        reason = backend.partitions.offline_reason(topic, index)
+    # Otherwise led elsewhere, or its log is still being created: the client retries.
+    return NOT_HERE if reason is None else ApiError(ErrorKind.STORAGE_FAILED, f"{topic}/{index}: {reason}")
 
 
 class PartitionLeader(NamedTuple):

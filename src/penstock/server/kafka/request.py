@@ -11,29 +11,35 @@ as nothing of this connection waits any more.
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from typing import Protocol
 
 from msgspec.structs import replace
 
-from penstock.core.model import ProtocolError, TopicPartition
-from penstock.core.protocol.codec import Message
-from penstock.core.protocol.frames import RequestHeader, response_frame
+from penstock.core.model import ProtocolError
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.codec import ENTRY_COUNTERS, Message, entry_counter
+from penstock.core.protocol.frames import RequestHeader, response_frame, response_frame_in_steps
 from penstock.core.protocol.messages.registry import Api
 from penstock.observability import log
 from penstock.runtime import Clock
 from penstock.runtime.tcp import BUFFERS, Part, TcpConnection
-from penstock.security import AclOperation, Authorizer, QuotaType, Resource, Session
+from penstock.security import AclOperation, Authorizer, Principal, QuotaType, Resource, ResourceType, Session
 from penstock.server.kafka.backend import Backend, KafkaMetrics
-from penstock.server.kafka.fetch_sessions import FetchSessionCache
+from penstock.server.kafka.errors import error_response
+from penstock.server.kafka.fetch_sessions import ConnectionFetchSessions
+from penstock.server.kafka.loop_holds import HELD_NS
 from penstock.server.kafka.response_template import (
     CORRELATION_ID_POSITION,
     Template,
     put_correlation_id,
     put_offsets,
 )
-from penstock.server.kafka.share_sessions import ShareSession
+from penstock.server.kafka.share_sessions import ConnectionShareSessions
+from penstock.server.kafka.slice_scheduler import SliceScheduler
 
+# A response with more rows is encoded in slices.
+WHOLE_ENTRIES_MAX = 1_000
 # After a response of this size, check whether the client reads before serving the next request.
 LARGE_BYTES = 64 << 10
 
@@ -136,14 +142,30 @@ class ResponseQueue:
             self._let_go(self.held_bytes)
 
 
+class Authentication(Protocol):
+    """The login of a connection."""
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]: ...
+
+    def admits(self, api_key: int) -> bool:
+        """Whether a request may be served now."""
+
+    def shake_hands(self, mechanism: str) -> ErrorCode:
+        """Agree on a mechanism."""
+
+    def authenticate(self, content: bytes, call: "Request") -> None:
+        """Take a message of the mechanism, and reply to it."""
+
+
 class RequestConnection(Protocol):
     """What a request needs of its connection."""
 
+    authentication: Authentication | None
     backend: Backend
     authorizer: Authorizer | None
-    share_sessions: dict[tuple[str, str], ShareSession]
-    fetch_sessions: FetchSessionCache
-    served_offsets: dict[TopicPartition, tuple[int, int]]
+    share_sessions: ConnectionShareSessions
+    fetch_sessions: ConnectionFetchSessions
     clock: Clock
     client_software: tuple[str, str]
     metrics: KafkaMetrics
@@ -151,12 +173,21 @@ class RequestConnection(Protocol):
     responses: ResponseQueue
     is_open: bool
     is_paused: bool
+    slices: SliceScheduler
+
+    def keep(self, frame: memoryview) -> memoryview: ...
+
+    def advance(self, steps: Iterator[None]) -> bool: ...
+
+    def note_hold(self, call: "Request", elapsed_ns: int) -> None: ...
+
+    def log_in(self, principal: Principal) -> None: ...
 
     def end_turn(self) -> None: ...
 
     def soon(self, act: Callable[[], None]) -> None: ...
 
-    def pause_reads(self) -> None: ...
+    def pause_reads(self, *, keeps_frame: bool = False) -> None: ...
 
     def resume_reads(self) -> None: ...
 
@@ -177,6 +208,7 @@ class Request(PendingResponse):
         "began_ns",
         "connection",
         "correlation_id",
+        "holds_reads",
         "session",
         "throttle_ms",
         "version",
@@ -191,6 +223,8 @@ class Request(PendingResponse):
         self.abandoned = None
         self.connection = connection
         self.throttle_ms = 0
+        # Whether its client is not read before there is a response.
+        self.holds_reads = False
         self.backend = connection.backend
         # None if every client may do everything.
         self.authorizer = connection.authorizer
@@ -215,6 +249,11 @@ class Request(PendingResponse):
         gate = self.authorizer
         return gate is None or gate.authorize(self.session, operation, resource)
 
+    def authorize_any(self, operation: AclOperation, kind: ResourceType) -> bool:
+        """Whether there is a resource of the kind that the client may do this to."""
+        gate = self.authorizer
+        return gate is None or gate.authorize_any(self.session, operation, kind)
+
     def charge(self, cost: QuotaType, amount: int) -> int:
         """Charge the client's quota; returns for how long it is throttled, which the response says."""
         gate = self.authorizer
@@ -234,17 +273,68 @@ class Request(PendingResponse):
         """Answer with a message. One that cannot be written costs the connection, not the node."""
         if self.throttle_ms:
             response = with_throttle(response, self.throttle_ms)
+        kind = type(response)
+        if (ENTRY_COUNTERS.get(kind) or entry_counter(kind))(response, WHOLE_ENTRIES_MAX):
+            self.run(self._reply_in_steps(response))
+            return
         try:
             frame = response_frame(self.api, self.version, self.correlation_id, response)
         except ProtocolError as error:
-            log.error(
-                "kafka.response_not_encoded", api=self.api.name, version=self.version, reason=str(error)
-            )
-            self.close()
+            self._not_encoded(error)
             return
         if len(frame) > LARGE_BYTES:
             self.connection.end_turn()
         self.reply_parts([frame])
+
+    def _reply_in_steps(self, response: Message) -> Iterator[None]:
+        try:
+            frame = yield from response_frame_in_steps(self.api, self.version, self.correlation_id, response)
+        except ProtocolError as error:
+            self._not_encoded(error)
+            return
+        self.connection.end_turn()
+        self.reply_parts([frame])
+
+    def _not_encoded(self, error: ProtocolError) -> None:
+        log.error("kafka.response_not_encoded", api=self.api.name, version=self.version, reason=str(error))
+        self.close()
+
+    def run(self, steps: Iterator[None], *, is_large: bool = False, is_long_poll: bool = False) -> None:
+        """Serve the request in steps: now as far as one slice goes, and the rest in later turns.
+
+        Its client is not read meanwhile, and not before there is a response unless that may wait for
+        others. A large request waits for those that came before it.
+        """
+        slices = self.connection.slices
+        is_first = not self.holds_reads and (slices.is_idle or not is_large)
+        if is_first and slices.advance(steps):
+            return
+        if not self.holds_reads:
+            self.holds_reads = True
+            self.connection.pause_reads(keeps_frame=True)
+        slices.add(RequestSteps(self, steps, is_long_poll=is_long_poll))
+
+    def release_reads(self) -> None:
+        """Read the client again, if this request has kept it from that."""
+        if self.holds_reads:
+            self.holds_reads = False
+            self.connection.resume_reads()
+
+    def refuse_size(self, size: int, bytes_max: int) -> None:
+        self.refuse(f"it has {size:,} bytes, and {bytes_max:,} are allowed")
+
+    def refuse(self, limit: str) -> None:
+        """The request exceeds a limit: say so in the response, or close the connection if it cannot."""
+        name, peer = self.api.name, self.connection.tcp.peer
+        log.warning("kafka.request_too_large", api=name, version=self.version, peer=peer, limit=limit)
+        self.connection.metrics.protocol_errors.of().count += 1
+        code, message = ErrorCode.INVALID_REQUEST, f"the {name} request is too large: {limit}"
+        is_known = self.version in self.api.versions
+        response = error_response(self.api, self.version, code, message) if is_known else None
+        if response is None:
+            self.close()
+        else:
+            self.reply(response)
 
     def reply_template(self, template: Template, first: int, second: int, third: int) -> None:
         """Answer with a copy of a response that has these offsets."""
@@ -263,6 +353,7 @@ class Request(PendingResponse):
         answered.counts[bisect_left(answered.bounds, elapsed_ns)] += 1
         answered.total += elapsed_ns
         if connection.is_paused:
+            self.release_reads()
             connection.resume()
 
     def pause_reads(self) -> None:
@@ -284,6 +375,35 @@ class Request(PendingResponse):
     def close(self) -> None:
         """Close the connection: for what a client cannot be told in an answer."""
         self.connection.close()
+
+
+class RequestSteps:
+    """What is left of a request that is served in slices."""
+
+    __slots__ = ("_call", "_is_long_poll", "_steps")
+
+    def __init__(self, call: Request, steps: Iterator[None], *, is_long_poll: bool) -> None:
+        self._call = call
+        self._steps = steps
+        self._is_long_poll = is_long_poll
+
+    def advance(self) -> bool:
+        connection = self._call.connection
+        if not connection.is_open:
+            # Nobody waits for the rest; what was begun for it ends as it would for any client that leaves.
+            if isinstance(self._steps, Generator):
+                self._steps.close()
+            return True
+        began_ns = connection.clock.now()
+        is_over = connection.advance(self._steps)
+        elapsed_ns = connection.clock.now() - began_ns
+        if elapsed_ns > HELD_NS:
+            connection.note_hold(self._call, elapsed_ns)
+        if not is_over:
+            return False
+        if self._is_long_poll:
+            self._call.release_reads()
+        return True
 
 
 def with_throttle(response: Message, throttle_ms: int) -> Message:

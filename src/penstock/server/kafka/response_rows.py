@@ -7,7 +7,7 @@ in the next image too.
 Left out: error codes (`errors`) and addresses (`node_addresses`), which every handler needs.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -17,7 +17,7 @@ from penstock.broker.cluster import Controller
 from penstock.broker.coordinator.group_metrics import ClientKey
 from penstock.core.metadata import MetadataImage, Partition, Topic
 from penstock.core.model import ApiError, ErrorKind, NodeId, TopicId
-from penstock.core.protocol import ErrorCode
+from penstock.core.protocol import ErrorCode, Steps
 from penstock.core.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from penstock.security import AclOperation, Resource, ResourceType
 from penstock.server.kafka.errors import code_of, message_of
@@ -78,8 +78,31 @@ NAME_CHARS_MAX = 1_000
 # Up to this version unreachable replicas are left out, and only the first error is reported.
 FILTERED_UNTIL = 0
 LISTENER_ERRORS_SINCE = 6
+# Names that are only compared take a fraction of a microsecond each.
+KEYS_PER_STEP = 16
+# Most topics have a row that was made before.
+TOPICS_PER_STEP = 4
 # How many rows of deleted topics may pile up.
 SPARE_ROWS = 100
+
+
+def collected(rows: Iterable[Row]) -> Steps[tuple[Row, ...]]:
+    """All rows, each made in a step of its own."""
+    found: list[Row] = []
+    for row in rows:
+        found.append(row)
+        yield
+    return tuple(found)
+
+
+def unique(keys: Iterable[H]) -> Steps[dict[H, None]]:
+    """Each once, in the order in which they first occur: what is asked for twice is done once."""
+    seen: dict[H, None] = {}
+    for count, key in enumerate(keys):
+        seen[key] = None
+        if count % KEYS_PER_STEP == 0:
+            yield
+    return seen
 
 
 def by_topic(rows: Iterable[tuple[str, Row]]) -> list[tuple[str, tuple[Row, ...]]]:
@@ -88,6 +111,19 @@ def by_topic(rows: Iterable[tuple[str, Row]]) -> list[tuple[str, tuple[Row, ...]
     for name, row in rows:
         topics.setdefault(name, []).append(row)
     return [(name, tuple(parts)) for name, parts in topics.items()]
+
+
+def by_topic_in_steps(rows: Iterable[tuple[str, Row]]) -> Steps[list[tuple[str, tuple[Row, ...]]]]:
+    """The same for any number of rows, each made in a step of its own."""
+    topics: dict[str, list[Row]] = {}
+    for name, row in rows:
+        topics.setdefault(name, []).append(row)
+        yield
+    found: list[tuple[str, tuple[Row, ...]]] = []
+    for name, parts in topics.items():
+        found.append((name, tuple(parts)))
+        yield
+    return found
 
 
 def error_fields(outcome: object) -> tuple[ErrorCode, str | None]:
@@ -111,12 +147,14 @@ def _is_leaderless(outcome: object) -> bool:
     return isinstance(outcome, ApiError) and outcome.kind is ErrorKind.NOT_CONTROLLER
 
 
-def repeated(keys: Iterable[H]) -> frozenset[H]:
+def repeated(keys: Iterable[H]) -> Steps[frozenset[H]]:
     """Those that occur more than once."""
-    seen: dict[H, int] = {}
-    for key in keys:
-        seen[key] = seen.get(key, 0) + 1
-    return frozenset(key for key, count in seen.items() if count > 1)
+    seen: dict[H, bool] = {}
+    for count, key in enumerate(keys):
+        seen[key] = key in seen
+        if count % KEYS_PER_STEP == 0:
+            yield
+    return frozenset([key for key, is_again in seen.items() if is_again])
 
 
 def topic_resource(name: str) -> Resource:
@@ -181,7 +219,8 @@ class ResponseRows(Generic[R]):
         """One row less to wait for."""
         self._left -= 1
         if not self._left:
-            self._send(tuple(row for row in self._rows if row is not None))
+            # Rows are never empty.
+            self._send(tuple(filter(None, self._rows)))
 
 
 class _Kept(NamedTuple):
@@ -229,14 +268,19 @@ class TopicRows:
             found = _CACHES[controller] = _Cache()
         self._cache = found
 
-    def everything(self) -> Iterator[MetadataResponseTopic]:
+    def everything(self) -> Steps[tuple[MetadataResponseTopic, ...]]:
         """Every topic that the caller may describe."""
         call = self._call
-        for topic in self._cache.topics(call.backend.controller.image):
+        rows: list[MetadataResponseTopic] = []
+        for count, topic in enumerate(self._cache.topics(call.backend.controller.image)):
             if call.authorize(AclOperation.DESCRIBE, topic_resource(topic.name)):
-                yield self.row(topic)
+                row = yield from self.row(topic)
+                rows.append(row)
+            if count % TOPICS_PER_STEP == 0:
+                yield
+        return tuple(rows)
 
-    def row(self, topic: Topic) -> MetadataResponseTopic:
+    def row(self, topic: Topic) -> Steps[MetadataResponseTopic]:
         kept = self._cache.rows.get(topic.id)
         reach = self._reach
         if (
@@ -247,26 +291,29 @@ class TopicRows:
         ):
             row = kept.row
         else:
-            row = self._make(topic)
+            row = yield from self._make(topic)
         if self._with_operations:
             operations = authorized_operations(self._call, topic_resource(topic.name))
             row = msgspec.structs.replace(row, topic_authorized_operations=operations)  # type: ignore[type-var]
         return row
 
-    def _make(self, topic: Topic) -> MetadataResponseTopic:
-        standings = [
-            (partition, self._reach.standing(topic.name, partition)) for partition in topic.partitions
-        ]
+    def _make(self, topic: Topic) -> Steps[MetadataResponseTopic]:
+        reach, version = self._reach, self._call.version
+        partitions: list[MetadataResponsePartition] = []
+        is_healthy = True
+        for partition in topic.partitions:
+            standing = reach.standing(topic.name, partition)
+            is_healthy = is_healthy and standing.is_healthy
+            partitions.append(_row(partition, standing, version))
+            yield
         row = MetadataResponseTopic(
             error_code=ErrorCode.NONE,
             name=topic.name,
             topic_id=topic.id,
             is_internal=topic.internal,
-            partitions=tuple(
-                _row(partition, standing, self._call.version) for partition, standing in standings
-            ),
+            partitions=tuple(partitions),
         )
-        if all(standing.is_healthy for _, standing in standings):
+        if is_healthy:
             self._cache.keep(_Kept(topic, self._reach.live, row), self._call.backend.controller.image)
         return row
 

@@ -1,18 +1,27 @@
-"""Which handler serves which API and versions."""
+"""Which handler serves which API and versions.
+
+A handler is a function, or a generator that yields after every row: one whose work grows with the
+request. It is served in slices then, as far as it does not end in the first one. A large request is
+decoded in steps, whatever its handler is.
+"""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from penstock.core.protocol.codec import Message, decoders
+from penstock.core.protocol import TooManyEntries
+from penstock.core.protocol.codec import Message, decoder_in_steps, decoders
 from penstock.core.protocol.messages.registry import APIS, Api
 from penstock.server.kafka.request import Request
+from penstock.server.kafka.request_limits import WHOLE_BYTES_MAX, RequestLimit, limit_of
 
 M = TypeVar("M", bound=Message)
 # Serves one request whose message starts at a position of its frame.
 Serve: TypeAlias = Callable[[Request, memoryview, int], None]
+# None, or the steps of a handler that is a generator.
+Handler: TypeAlias = Callable[[M, Request], Iterator[None] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +30,7 @@ class Route:
 
     api: Api
     serve: Serve
+    bytes_max: int
 
     @property
     def versions(self) -> range:
@@ -40,7 +50,8 @@ class Router:
         """Serve an API by a module that registers its handler; it is imported with the first request."""
         if api.key not in self.by_key:
             self._announced[api.key] = module
-            self.by_key[api.key] = Route(api, partial(self._serve_first, api.key))
+            serve = partial(self._serve_first, api.key)
+            self.by_key[api.key] = Route(api, serve, limit_of(api).bytes_max)
 
     def load(self) -> None:
         """Import every handler that was announced; may run in a thread while requests are served."""
@@ -63,21 +74,29 @@ class Router:
     def all(self) -> list[Route]:
         return [self.by_key[key] for key in sorted(self.by_key)]
 
-    def handles(
-        self, request: type[M]
-    ) -> Callable[[Callable[[M, Request], None]], Callable[[M, Request], None]]:
-        """Register the decorated function for an API."""
-        api = _api_of(request)
+    def handles(self, request: type[M], *, is_long_poll: bool = False) -> Callable[[Handler[M]], Handler[M]]:
+        """Register the decorated function, or generator, for an API.
 
-        def register(handler: Callable[[M, Request], None]) -> Callable[[M, Request], None]:
+        `is_long_poll`: its responses may wait for other clients, so that this one may go on meanwhile.
+        """
+        api = _api_of(request)
+        limit = limit_of(api)
+
+        def register(handler: Handler[M]) -> Handler[M]:
             decode = decoders(request)
 
             def serve(call: Request, frame: memoryview, position: int) -> None:
+                if len(frame) - position > WHOLE_BYTES_MAX:
+                    steps = _large(handler, request, limit, call, call.connection.keep(frame), position)
+                    call.run(steps, is_large=True, is_long_poll=is_long_poll)
+                    return
                 # Bytes after the message are let through, as Kafka does: librdkafka 2.x sends three
                 # too many when it asks for every topic (Metadata 9 and later).
-                handler(decode[call.version](frame, position)[0], call)
+                more = handler(decode[call.version](frame, position)[0], call)
+                if more is not None:
+                    call.run(more, is_long_poll=is_long_poll)
 
-            self._add(Route(api, serve))
+            self._add(Route(api, serve, limit.bytes_max))
             return handler
 
         return register
@@ -87,7 +106,7 @@ class Router:
         api = _api_of(request)
 
         def register(serve: Serve) -> Serve:
-            self._add(Route(api, serve))
+            self._add(Route(api, serve, limit_of(api).bytes_max))
             return serve
 
         return register
@@ -96,6 +115,26 @@ class Router:
         table = self._registered if route.api.key in self._announced else self.by_key
         assert route.api.key not in table, f"{route.api.name} has two handlers"
         table[route.api.key] = route
+
+
+def _large(
+    handler: Handler[M],
+    request: type[M],
+    limit: RequestLimit,
+    call: Request,
+    frame: memoryview,
+    position: int,
+) -> Iterator[None]:
+    """Decode a large request, and serve it, in steps."""
+    try:
+        decode = decoder_in_steps(request, call.version)
+        message, _ = yield from decode(frame, position, limit.entries_max)
+    except TooManyEntries:
+        call.refuse(f"it has more than {limit.entries_max:,} entries")
+        return
+    steps = handler(message, call)
+    if steps is not None:
+        yield from steps
 
 
 def _api_of(request: type[Message]) -> Api:

@@ -51,9 +51,9 @@ Row = AddPartitionsToTxnResponseTransaction
 
 
 @routes.handles(AddPartitionsToTxnRequest)
-def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Request) -> None:
+def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Request) -> Iterator[None]:
     if call.version < BATCHES_SINCE:
-        _add(request, call)
+        yield from _add(request, call)
     elif not call.authorize(AclOperation.CLUSTER_ACTION, CLUSTER):
         call.reply(
             AddPartitionsToTxnResponse(
@@ -74,11 +74,12 @@ def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Request) -> 
             ),
         )
         for index, transaction in enumerate(request.transactions):
-            _ask(transaction, call, rows, index)
+            yield from _ask(transaction, call, rows, index)
+            yield
         rows.end()
 
 
-def _add(request: AddPartitionsToTxnRequest, call: Request) -> None:
+def _add(request: AddPartitionsToTxnRequest, call: Request) -> Iterator[None]:
     """The form of clients: if one partition cannot be added, none is."""
     is_too_long = _count(request.v3_and_below_topics) > PARTITIONS_MAX
     # There is no error for a request as a whole: as many partitions get theirs as one may name.
@@ -98,7 +99,10 @@ def _add(request: AddPartitionsToTxnRequest, call: Request) -> None:
     if is_too_long:
         answer(dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST))
         return
-    problems = {partition: _problem_with(call, partition) for partition in partitions}
+    problems: dict[TopicPartition, ErrorCode] = {}
+    for partition in partitions:
+        problems[partition] = _problem_with(call, partition)
+        yield
     if any(problems.values()):
         answer(_none_attempted(problems))
         return
@@ -115,7 +119,7 @@ def _add(request: AddPartitionsToTxnRequest, call: Request) -> None:
 
 def _ask(
     transaction: AddPartitionsToTxnRequestTransaction, call: Request, rows: ResponseRows[Row], index: int
-) -> None:
+) -> Iterator[None]:
     """The form of brokers, whose offsets topic takes part too."""
     partitions = tuple(_partitions_of(transaction.topics))
 
@@ -126,7 +130,10 @@ def _ask(
     def replied(reply: Reply) -> None:
         answer(_codes(call, partitions, reply))
 
-    problems = {partition: _unknown(call, partition) for partition in partitions}
+    problems: dict[TopicPartition, ErrorCode] = {}
+    for partition in partitions:
+        problems[partition] = _unknown(call, partition)
+        yield
     if any(problems.values()):
         answer(_none_attempted(problems))
         return

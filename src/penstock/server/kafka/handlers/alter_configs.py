@@ -1,5 +1,8 @@
 """AlterConfigs: replacing all settings of a resource (superseded by IncrementalAlterConfigs)."""
 
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
 from penstock.broker.configs import ConfigValues
 from penstock.core.metadata import ConfigResource, Ok
 from penstock.core.model import ApiError
@@ -11,15 +14,15 @@ from penstock.core.protocol.messages.alter_configs import (
 from penstock.security import AclOperation, QuotaType
 from penstock.server.kafka.config_resources import DUPLICATE, ConfigResult, as_outcome, configurable
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import repeated
+from penstock.server.kafka.response_rows import collected, repeated
 from penstock.server.kafka.router import routes
 
 Key = tuple[int, str]
 
 
 @routes.handles(AlterConfigsRequest)
-def alter_configs(request: AlterConfigsRequest, call: Request) -> None:
-    twice = repeated((each.resource_type, each.resource_name) for each in request.resources)
+def alter_configs(request: AlterConfigsRequest, call: Request) -> Iterator[None]:
+    twice = yield from repeated((each.resource_type, each.resource_name) for each in request.resources)
     outcomes: dict[Key, ConfigResult] = {}
     wanted: dict[Key, ConfigValues] = {}
     for each in request.resources:
@@ -31,18 +34,20 @@ def alter_configs(request: AlterConfigsRequest, call: Request) -> None:
             wanted[key] = ConfigValues(
                 resource, tuple((config.name, config.value) for config in each.configs)
             )
+        yield
 
     def done(replies: list[Ok | ApiError]) -> None:
-        outcomes.update(zip(wanted, map(as_outcome, replies), strict=True))
-        throttle_ms = call.charge(QuotaType.MUTATIONS, 0 if request.validate_only else len(wanted))
-        call.reply(
-            AlterConfigsResponse(
-                throttle_time_ms=throttle_ms,
-                responses=tuple(_row(key, outcome) for key, outcome in outcomes.items()),
-            )
-        )
+        decided = ((key, as_outcome(reply)) for key, reply in zip(wanted, replies, strict=True))
+        rows = chain(outcomes.items(), decided)
+        call.run(_answer(call, rows, 0 if request.validate_only else len(wanted)))
 
     call.backend.configs.alter(list(wanted.values()), done, validate_only=request.validate_only)
+
+
+def _answer(call: Request, outcomes: Iterable[tuple[Key, ConfigResult]], changed: int) -> Iterator[None]:
+    throttle_ms = call.charge(QuotaType.MUTATIONS, changed)
+    rows = yield from collected(_row(key, outcome) for key, outcome in outcomes)
+    call.reply(AlterConfigsResponse(throttle_time_ms=throttle_ms, responses=rows))
 
 
 def _row(key: Key, outcome: ConfigResult) -> AlterConfigsResponseResource:

@@ -1,5 +1,7 @@
 """AlterPartitionReassignments: starts and cancels reassignments of partitions."""
 
+from collections.abc import Iterator, Sequence
+
 from penstock.core.metadata import AlteredPartition, ReassignPartition
 from penstock.core.model import ApiError, NodeId, PartitionIndex
 from penstock.core.protocol import ErrorCode
@@ -11,18 +13,26 @@ from penstock.core.protocol.messages.alter_partition_reassignments import (
 )
 from penstock.security import AclOperation
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import CLUSTER, by_topic, error_fields, shared_code
+from penstock.server.kafka.response_rows import (
+    CLUSTER,
+    by_topic_in_steps,
+    collected,
+    error_fields,
+    shared_code,
+)
 from penstock.server.kafka.router import routes
 
 NOT_ALLOWED = "the caller may not alter the cluster"
 
 
 @routes.handles(AlterPartitionReassignmentsRequest)
-def alter_partition_reassignments(request: AlterPartitionReassignmentsRequest, call: Request) -> None:
+def alter_partition_reassignments(
+    request: AlterPartitionReassignmentsRequest, call: Request
+) -> Iterator[None]:
     if not call.authorize(AclOperation.ALTER, CLUSTER):
         call.reply(_response(request, call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED))
         return
-    wanted = [
+    wanted = yield from collected(
         ReassignPartition(
             topic.name,
             PartitionIndex(each.partition_index),
@@ -31,20 +41,28 @@ def alter_partition_reassignments(request: AlterPartitionReassignmentsRequest, c
         )
         for topic in request.topics
         for each in topic.partitions
-    ]
+    )
 
     def done(outcomes: list[AlteredPartition | ApiError]) -> None:
-        code, message = shared_code(outcomes)
-        rows = [
-            (move.topic, _row(move.index, outcome)) for move, outcome in zip(wanted, outcomes, strict=True)
-        ]
-        topics = tuple(
-            AlterPartitionReassignmentsResponseTopic(name=name, partitions=parts)
-            for name, parts in by_topic(rows)
-        )
-        call.reply(_response(request, call, code, message, topics))
+        call.run(_answer(request, call, wanted, outcomes))
 
     call.backend.topics.reassign(wanted, done, timeout_ms=request.timeout_ms)
+
+
+def _answer(
+    request: AlterPartitionReassignmentsRequest,
+    call: Request,
+    wanted: Sequence[ReassignPartition],
+    outcomes: list[AlteredPartition | ApiError],
+) -> Iterator[None]:
+    code, message = shared_code(outcomes)
+    found = yield from by_topic_in_steps(
+        (move.topic, _row(move.index, outcome)) for move, outcome in zip(wanted, outcomes, strict=True)
+    )
+    topics = yield from collected(
+        AlterPartitionReassignmentsResponseTopic(name=name, partitions=parts) for name, parts in found
+    )
+    call.reply(_response(request, call, code, message, topics))
 
 
 def _row(index: int, outcome: AlteredPartition | ApiError) -> AlterPartitionReassignmentsResponsePartition:

@@ -1,5 +1,6 @@
 """BatchCommit: committing many transactions at once. An API of Penstock, not of Kafka."""
 
+from collections.abc import Iterator
 from functools import partial
 
 from penstock.core.model import ApiError, ErrorKind, ProducerEpoch, ProducerId
@@ -8,12 +9,12 @@ from penstock.core.transactions import SINK_SEPARATOR, BatchDone, BatchMember
 from penstock.security import AclOperation
 from penstock.server.kafka.errors import message_of, transaction_code
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import may_use_id
+from penstock.server.kafka.response_rows import collected, may_use_id
 from penstock.server.kafka.router import routes
 
 
 @routes.handles(BatchCommitRequest)
-def batch_commit(request: BatchCommitRequest, call: Request) -> None:
+def batch_commit(request: BatchCommitRequest, call: Request) -> Iterator[None]:
     # A batch without transactions takes its key as well: whoever may use ids of the sink may do that.
     ids = [transaction.transactional_id for transaction in request.transactions]
     for each in ids or [request.sink + SINK_SEPARATOR]:
@@ -21,14 +22,15 @@ def batch_commit(request: BatchCommitRequest, call: Request) -> None:
             detail = f"{each}: not authorized"
             _answer(call, ApiError(ErrorKind.TRANSACTIONAL_ID_NOT_AUTHORIZED, detail))
             return
-    members = [
+        yield
+    members = yield from collected(
         BatchMember(
             transaction.transactional_id,
             ProducerId(transaction.producer_id),
             ProducerEpoch(transaction.producer_epoch),
         )
         for transaction in request.transactions
-    ]
+    )
     call.backend.batch_commit.commit(request.sink, request.batch, members, partial(_answer, call))
 
 

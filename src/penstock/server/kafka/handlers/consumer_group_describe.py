@@ -1,5 +1,7 @@
 """ConsumerGroupDescribe: the epochs, members and assignments of consumer groups (KIP-848)."""
 
+from collections.abc import Iterator
+
 from penstock.core.groups import (
     DescribeConsumerGroup,
     DescribedConsumer,
@@ -31,6 +33,7 @@ from penstock.server.kafka.response_rows import (
     group_resource,
     may,
     topic_resource,
+    unique,
 )
 from penstock.server.kafka.router import routes
 
@@ -39,9 +42,9 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 @routes.handles(ConsumerGroupDescribeRequest)
-def consumer_group_describe(request: ConsumerGroupDescribeRequest, call: Request) -> None:
+def consumer_group_describe(request: ConsumerGroupDescribeRequest, call: Request) -> Iterator[None]:
     # Each once, however often it is named: a short request must not have an endless response.
-    group_ids = dict.fromkeys(request.group_ids)
+    group_ids = yield from unique(request.group_ids)
     answered: ResponseRows[Row] = ResponseRows(
         len(group_ids),
         lambda groups: call.reply(
@@ -56,6 +59,7 @@ def consumer_group_describe(request: ConsumerGroupDescribeRequest, call: Request
             _describe(request, call, answered, index, group_id)
         else:
             answered.put(index, _failed(group_id, ErrorCode.UNSUPPORTED_VERSION, NOT_ENABLED))
+        yield
     answered.end()
 
 

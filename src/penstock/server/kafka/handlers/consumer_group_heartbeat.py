@@ -1,5 +1,6 @@
 """ConsumerGroupHeartbeat: everything that a member of a consumer group says (KIP-848)."""
 
+from collections.abc import Iterator
 from functools import partial
 
 from penstock.core.groups import (
@@ -13,7 +14,7 @@ from penstock.core.groups import (
 )
 from penstock.core.metadata import GROUP_VERSION
 from penstock.core.model import ApiError, TopicId
-from penstock.core.protocol import ErrorCode
+from penstock.core.protocol import ErrorCode, Steps
 from penstock.core.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -37,8 +38,8 @@ NOT_ENABLED = f"consumer groups need level 1 of {GROUP_VERSION}"
 
 
 @routes.handles(ConsumerGroupHeartbeatRequest)
-def consumer_group_heartbeat(request: ConsumerGroupHeartbeatRequest, call: Request) -> None:
-    problem = _problem(request, call)
+def consumer_group_heartbeat(request: ConsumerGroupHeartbeatRequest, call: Request) -> Iterator[None]:
+    problem = yield from _problem(request, call)
     if problem is not None:
         call.reply(_error(call, *problem))
         return
@@ -66,7 +67,7 @@ def consumer_group_heartbeat(request: ConsumerGroupHeartbeatRequest, call: Reque
     )
 
 
-def _problem(request: ConsumerGroupHeartbeatRequest, call: Request) -> tuple[ErrorCode, str] | None:
+def _problem(request: ConsumerGroupHeartbeatRequest, call: Request) -> Steps[tuple[ErrorCode, str] | None]:
     if not may(call, AclOperation.READ, request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED, "the caller may not read as this group"
     if call.backend.controller.image.feature_level(GROUP_VERSION) < 1:
@@ -86,6 +87,7 @@ def _problem(request: ConsumerGroupHeartbeatRequest, call: Request) -> tuple[Err
     for name in names:
         if not call.authorize(AclOperation.DESCRIBE, topic_resource(name)):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the caller may not see topic {name}"
+        yield
     return None
 
 

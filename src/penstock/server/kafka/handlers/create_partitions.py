@@ -1,6 +1,8 @@
 """CreatePartitions: adding partitions to topics."""
 
-from penstock.broker.topics import NewPartitions
+from collections.abc import Iterator, Mapping
+
+from penstock.broker.topics import TIMED_OUT, NewPartitions
 from penstock.core.metadata import CreatedPartitions
 from penstock.core.model import ApiError, ErrorKind, NodeId
 from penstock.core.protocol import ErrorCode
@@ -13,7 +15,7 @@ from penstock.core.protocol.messages.create_partitions import (
 from penstock.security import AclOperation, QuotaType
 from penstock.server.kafka.errors import code_of, message_of
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import repeated, topic_resource
+from penstock.server.kafka.response_rows import collected, repeated, topic_resource
 from penstock.server.kafka.router import routes
 
 NOT_ALLOWED = ApiError(ErrorKind.NOT_AUTHORIZED, "the caller may not alter this topic")
@@ -21,29 +23,39 @@ TWICE = ApiError(ErrorKind.INVALID_REQUEST, "the request names this topic more t
 
 
 @routes.handles(CreatePartitionsRequest)
-def create_partitions(request: CreatePartitionsRequest, call: Request) -> None:
-    twice = repeated(topic.name for topic in request.topics)
-    unique = {topic.name: topic for topic in request.topics}
-    outcomes: dict[str, CreatedPartitions | ApiError] = dict.fromkeys(twice, TWICE)
-    for name in unique:
-        if name not in twice and not call.authorize(AclOperation.ALTER, topic_resource(name)):
+def create_partitions(request: CreatePartitionsRequest, call: Request) -> Iterator[None]:
+    twice = yield from repeated(topic.name for topic in request.topics)
+    # In the order of the request; what the controller decides is put in.
+    outcomes: dict[str, CreatedPartitions | ApiError] = {}
+    wanted: dict[str, NewPartitions] = {}
+    for topic in request.topics:
+        name = topic.name
+        if name in twice:
+            outcomes[name] = TWICE
+        elif not call.authorize(AclOperation.ALTER, topic_resource(name)):
             outcomes[name] = NOT_ALLOWED
-    wanted = {name: topic for name, topic in unique.items() if name not in outcomes}
+        else:
+            outcomes[name] = TIMED_OUT
+            wanted[name] = _more(topic)
+        yield
     before = call.backend.controller.image.partition_count
 
     def done(replies: list[CreatedPartitions | ApiError]) -> None:
         outcomes.update(zip(wanted, replies, strict=True))
         grown = call.backend.controller.image.partition_count - before
-        throttle_ms = call.charge(QuotaType.MUTATIONS, max(grown, 0))
-        rows = tuple(_row(name, outcomes[name]) for name in unique)
-        call.reply(CreatePartitionsResponse(throttle_time_ms=throttle_ms, results=rows))
+        call.run(_answer(call, outcomes, max(grown, 0)))
 
     call.backend.topics.add_partitions(
-        [_more(topic) for topic in wanted.values()],
-        done,
-        validate_only=request.validate_only,
-        timeout_ms=request.timeout_ms,
+        list(wanted.values()), done, validate_only=request.validate_only, timeout_ms=request.timeout_ms
     )
+
+
+def _answer(
+    call: Request, outcomes: Mapping[str, CreatedPartitions | ApiError], grown: int
+) -> Iterator[None]:
+    throttle_ms = call.charge(QuotaType.MUTATIONS, grown)
+    rows = yield from collected(_row(name, outcome) for name, outcome in outcomes.items())
+    call.reply(CreatePartitionsResponse(throttle_time_ms=throttle_ms, results=rows))
 
 
 def _more(topic: CreatePartitionsRequestTopic) -> NewPartitions:

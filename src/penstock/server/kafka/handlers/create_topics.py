@@ -1,6 +1,6 @@
 """CreateTopics: creates topics."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from penstock.broker.topics import NewTopic
 from penstock.core.metadata import CreatedTopic, ReplicaAssignment
@@ -16,7 +16,7 @@ from penstock.core.protocol.messages.create_topics import (
 from penstock.security import AclOperation, QuotaType
 from penstock.server.kafka.errors import code_of, message_of
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import may_create, repeated, topic_resource
+from penstock.server.kafka.response_rows import collected, may_create, repeated, topic_resource
 from penstock.server.kafka.router import routes
 
 CONFIGS_SINCE = 5
@@ -25,28 +25,41 @@ TWICE = ApiError(ErrorKind.INVALID_REQUEST, "the request names this topic more t
 
 
 @routes.handles(CreateTopicsRequest)
-def create_topics(request: CreateTopicsRequest, call: Request) -> None:
-    twice = repeated(topic.name for topic in request.topics)
-    unique = {topic.name: topic for topic in request.topics}
-    outcomes: dict[str, CreatedTopic | ApiError] = dict.fromkeys(twice, TWICE)
-    for name in unique:
-        if name not in twice and not may_create(call, name):
+def create_topics(request: CreateTopicsRequest, call: Request) -> Iterator[None]:
+    twice = yield from repeated(topic.name for topic in request.topics)
+    asked: dict[str, CreateTopicsRequestTopic] = {}
+    outcomes: dict[str, CreatedTopic | ApiError] = {}
+    wanted: dict[str, NewTopic] = {}
+    for topic in request.topics:
+        name = topic.name
+        asked[name] = topic
+        if name in twice:
+            outcomes[name] = TWICE
+        elif not may_create(call, name):
             outcomes[name] = NOT_ALLOWED
-    wanted = {name: topic for name, topic in unique.items() if name not in outcomes}
+        else:
+            wanted[name] = _new_topic(topic)
+        yield
 
     def done(replies: list[CreatedTopic | ApiError]) -> None:
         outcomes.update(zip(wanted, replies, strict=True))
-        created = sum(reply.partitions for reply in replies if isinstance(reply, CreatedTopic))
-        throttle_ms = call.charge(QuotaType.MUTATIONS, 0 if request.validate_only else created)
-        rows = tuple(_row(call, topic, outcomes[name]) for name, topic in unique.items())
-        call.reply(CreateTopicsResponse(throttle_time_ms=throttle_ms, topics=rows))
+        created = sum([reply.partitions for reply in replies if isinstance(reply, CreatedTopic)])
+        call.run(_answer(call, asked, outcomes, 0 if request.validate_only else created))
 
     call.backend.topics.create(
-        [_new_topic(topic) for topic in wanted.values()],
-        done,
-        validate_only=request.validate_only,
-        timeout_ms=request.timeout_ms,
+        list(wanted.values()), done, validate_only=request.validate_only, timeout_ms=request.timeout_ms
     )
+
+
+def _answer(
+    call: Request,
+    asked: Mapping[str, CreateTopicsRequestTopic],
+    outcomes: Mapping[str, CreatedTopic | ApiError],
+    created: int,
+) -> Iterator[None]:
+    throttle_ms = call.charge(QuotaType.MUTATIONS, created)
+    rows = yield from collected(_row(call, topic, outcomes[name]) for name, topic in asked.items())
+    call.reply(CreateTopicsResponse(throttle_time_ms=throttle_ms, topics=rows))
 
 
 def _new_topic(topic: CreateTopicsRequestTopic) -> NewTopic:

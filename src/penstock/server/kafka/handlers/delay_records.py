@@ -1,10 +1,9 @@
 """DelayRecords: publishing records later. An API of Penstock, not of Kafka."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from penstock.broker.delays.delay_view import DELAYS_MAX, TOO_MANY, DelayRequest
-from penstock.core.delays import DelayedRecord
 from penstock.core.model import ApiError, ErrorKind, Timestamp
 from penstock.core.protocol.messages.delay_records import (
     DelayRecordsRequest,
@@ -12,20 +11,27 @@ from penstock.core.protocol.messages.delay_records import (
     DelayRecordsResponse,
     DelayRecordsResponseResult,
 )
+from penstock.core.records.builder import pack_body
 from penstock.security import AclOperation
 from penstock.server.kafka.errors import code_of, message_of
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import topic_resource
+from penstock.server.kafka.response_rows import collected, topic_resource
 from penstock.server.kafka.router import routes
 
+# Of one record: all of them are stored together, in one go.
+HEADERS_MAX = 1_000
+TOO_MANY_HEADERS = ApiError(ErrorKind.INVALID_REQUEST, f"a record has {HEADERS_MAX:,} headers at most")
 NOT_AUTHORIZED = ApiError(ErrorKind.NOT_AUTHORIZED)
 
 
 @routes.handles(DelayRecordsRequest)
-def delay_records(request: DelayRecordsRequest, call: Request) -> None:
+def delay_records(request: DelayRecordsRequest, call: Request) -> Iterator[None]:
     if not 0 < len(request.records) <= DELAYS_MAX:
         # Before anything is done for each of them.
         _answer(call, request, {}, TOO_MANY)
+        return
+    if max([len(record.headers or ()) for record in request.records]) > HEADERS_MAX:
+        _answer(call, request, {}, TOO_MANY_HEADERS)
         return
     topics = dict.fromkeys(record.topic for record in request.records)
     refused = {
@@ -35,18 +41,14 @@ def delay_records(request: DelayRecordsRequest, call: Request) -> None:
     if not allowed:
         _answer(call, request, refused, [])
         return
-    call.backend.delays.schedule(
-        [_delay_of(record) for record in allowed], partial(_answer, call, request, refused)
-    )
+    wanted = yield from collected(_delay_of(record) for record in allowed)
+    call.backend.delays.schedule(wanted, partial(_answer, call, request, refused))
 
 
 def _delay_of(record: DelayRecordsRequestRecord) -> DelayRequest:
     headers = tuple((header.key, header.value) for header in record.headers) if record.headers else ()
-    return DelayRequest(
-        Timestamp(record.deliver_at_ms),
-        DelayedRecord(record.topic, record.partition, record.key, record.value, headers),
-        record.id,
-    )
+    body = pack_body(record.key, record.value, headers)
+    return DelayRequest(record.topic, Timestamp(record.deliver_at_ms), body, record.partition, record.id)
 
 
 def _answer(

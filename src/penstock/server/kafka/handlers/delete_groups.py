@@ -1,6 +1,6 @@
 """DeleteGroups: removing groups that have no members, with all their positions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from penstock.core.groups import DeleteGroup, Reply
 from penstock.core.protocol import ErrorCode
@@ -11,16 +11,16 @@ from penstock.core.protocol.messages.delete_groups import (
 )
 from penstock.security import AclOperation
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import ResponseRows, code_in, may
+from penstock.server.kafka.response_rows import ResponseRows, code_in, may, unique
 from penstock.server.kafka.router import routes
 
 Row = DeleteGroupsResponseGroup
 
 
 @routes.handles(DeleteGroupsRequest)
-def delete_groups(request: DeleteGroupsRequest, call: Request) -> None:
+def delete_groups(request: DeleteGroupsRequest, call: Request) -> Iterator[None]:
     # A group that is named twice is deleted once, with one row in the response.
-    group_ids = list(dict.fromkeys(request.groups_names))
+    group_ids = yield from unique(request.groups_names)
     rows: ResponseRows[Row] = ResponseRows(
         len(group_ids),
         lambda results: call.reply(
@@ -33,6 +33,7 @@ def delete_groups(request: DeleteGroupsRequest, call: Request) -> None:
             call.backend.groups.submit(DeleteGroup(on_reply=done, group_id=group_id))
         else:
             rows.put(index, Row(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        yield
     rows.end()
 
 

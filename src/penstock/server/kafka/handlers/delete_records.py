@@ -1,8 +1,8 @@
 """DeleteRecords: deletes records from the front of partitions."""
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
 
+from penstock.broker.partitions import LeaderPartition
 from penstock.core.metadata import is_internal
 from penstock.core.metadata.configs import CleanupPolicy
 from penstock.core.model import ApiError, ErrorKind, Offset
@@ -17,6 +17,7 @@ from penstock.security import AclOperation
 from penstock.server.kafka.errors import code_of
 from penstock.server.kafka.partition_lookup import partition_of
 from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import collected
 from penstock.server.kafka.router import routes
 
 NO_WATERMARK = -1
@@ -27,38 +28,52 @@ COMPACTED = ApiError(ErrorKind.NOT_DELETABLE, "the topic's cleanup.policy is not
 
 
 @routes.handles(DeleteRecordsRequest)
-def delete_records(request: DeleteRecordsRequest, call: Request) -> None:
+def delete_records(request: DeleteRecordsRequest, call: Request) -> Iterator[None]:
     """Reply when the replicas in sync have deleted all of it, or at the request's deadline."""
-    asked = [(topic.name, part) for topic in request.topics for part in topic.partitions]
-    rows: list[DeleteRecordsResponsePartition | None] = [None] * len(asked)
-    missing = len(asked)
+    outcomes: list[Offset | ApiError] = []
+    # The rows that are deleted, and the partition of each.
+    rows: list[int] = []
+    wanted: list[tuple[LeaderPartition, int]] = []
+    for topic in request.topics:
+        for part in topic.partitions:
+            partition = _partition(call, topic.name, part.partition_index)
+            if not isinstance(partition, ApiError):
+                rows.append(len(outcomes))
+                wanted.append((partition, part.offset))
+            outcomes.append(partition if isinstance(partition, ApiError) else Offset(0))
+            yield
+        yield
 
-    def done(number: int, outcome: Offset | ApiError) -> None:
-        nonlocal missing
-        rows[number] = _row(asked[number][1], outcome)
-        missing -= 1
-        if not missing:
-            call.reply(_response(request, call, [row for row in rows if row is not None]))
+    def done(found: list[Offset | ApiError]) -> None:
+        for row, outcome in zip(rows, found, strict=True):
+            outcomes[row] = outcome
+        call.run(_answer(request, call, outcomes))
 
-    if not asked:
-        call.reply(_response(request, call, []))
-    for number, (topic, part) in enumerate(asked):
-        _delete(call, topic, part, request.timeout_ms, partial(done, number))
+    if not wanted:
+        done([])
+    else:
+        call.on_abandoned(call.backend.record_deletion.delete(wanted, request.timeout_ms, done))
 
 
-def _response(
-    request: DeleteRecordsRequest, call: Request, rows: list[DeleteRecordsResponsePartition]
-) -> DeleteRecordsResponse:
-    left = iter(rows)
-    return DeleteRecordsResponse(
-        throttle_time_ms=call.charge_time(),
-        topics=tuple(
-            DeleteRecordsResponseTopic(
-                name=topic.name, partitions=tuple(next(left) for _ in topic.partitions)
-            )
-            for topic in request.topics
-        ),
-    )
+def _partition(call: Request, topic: str, index: int) -> LeaderPartition | ApiError:
+    partition = partition_of(call, topic, index, AclOperation.DELETE)
+    if isinstance(partition, ApiError):
+        return partition
+    if is_internal(topic):
+        return INTERNAL
+    return partition if call.backend.partitions.options(topic).cleanup & DELETABLE else COMPACTED
+
+
+def _answer(
+    request: DeleteRecordsRequest, call: Request, outcomes: list[Offset | ApiError]
+) -> Iterator[None]:
+    left = iter(outcomes)
+    topics: list[DeleteRecordsResponseTopic] = []
+    for topic in request.topics:
+        rows = yield from collected(_row(part, next(left)) for part in topic.partitions)
+        topics.append(DeleteRecordsResponseTopic(name=topic.name, partitions=rows))
+        yield
+    call.reply(DeleteRecordsResponse(throttle_time_ms=call.charge_time(), topics=tuple(topics)))
 
 
 def _row(part: DeleteRecordsRequestPartition, outcome: Offset | ApiError) -> DeleteRecordsResponsePartition:
@@ -69,26 +84,3 @@ def _row(part: DeleteRecordsRequestPartition, outcome: Offset | ApiError) -> Del
     return DeleteRecordsResponsePartition(
         partition_index=part.partition_index, low_watermark=outcome, error_code=0
     )
-
-
-def _delete(
-    call: Request,
-    topic: str,
-    part: DeleteRecordsRequestPartition,
-    timeout_ms: int,
-    done: Callable[[Offset | ApiError], None],
-) -> None:
-    backend = call.backend
-    partition = partition_of(call, topic, part.partition_index, AclOperation.DELETE)
-    if isinstance(partition, ApiError):
-        done(partition)
-    elif is_internal(topic):
-        done(INTERNAL)
-    elif not backend.partitions.options(topic).cleanup & DELETABLE:
-        done(COMPACTED)
-    else:
-        start = backend.offset_lookup.delete_before(partition, part.offset)
-        if isinstance(start, ApiError):
-            done(start)
-        else:
-            partition.when_deleted(start, lambda error: done(start if error is None else error), timeout_ms)

@@ -1,11 +1,12 @@
 """DeleteTopics: removing topics, by name or by id."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 from uuid import UUID
 
 from penstock.core.metadata import DeletedTopic
 from penstock.core.model import ApiError, ErrorKind, TopicId
-from penstock.core.protocol import ErrorCode
+from penstock.core.protocol import ErrorCode, Steps
 from penstock.core.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
@@ -15,7 +16,7 @@ from penstock.core.protocol.schema import ZERO_UUID
 from penstock.security import AclOperation, QuotaType
 from penstock.server.kafka.errors import code_of, message_of
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import topic_resource
+from penstock.server.kafka.response_rows import collected, topic_resource
 from penstock.server.kafka.router import routes
 
 TOPIC_IDS_SINCE = 6
@@ -36,37 +37,46 @@ class _Row(NamedTuple):
 
 
 @routes.handles(DeleteTopicsRequest)
-def delete_topics(request: DeleteTopicsRequest, call: Request) -> None:
-    rows = _judged(call, _doomed(request, call.version))
-    wanted = [doomed for doomed, refused in rows if refused is None]
+def delete_topics(request: DeleteTopicsRequest, call: Request) -> Iterator[None]:
+    rows = yield from _judged(call, _doomed(request, call.version))
+    wanted: list[TopicId | str] = []
+    for (name, topic_id), refused in rows:
+        if refused is None:
+            wanted.append(TopicId(topic_id) if name is None else name)
+            yield
 
     def done(replies: list[DeletedTopic | ApiError]) -> None:
-        outcomes = iter(replies)
-        answer = tuple(
-            _answer(call, row.doomed, next(outcomes) if row.error is None else row.error) for row in rows
-        )
-        throttle_ms = call.charge(QuotaType.MUTATIONS, len(wanted))
-        call.reply(DeleteTopicsResponse(throttle_time_ms=throttle_ms, responses=answer))
+        call.run(_reply(call, rows, replies))
 
-    call.backend.topics.delete(
-        [TopicId(doomed.topic_id) if doomed.name is None else doomed.name for doomed in wanted],
-        done,
-        timeout_ms=request.timeout_ms,
+    call.backend.topics.delete(wanted, done, timeout_ms=request.timeout_ms)
+
+
+def _reply(call: Request, rows: list[_Row], replies: list[DeletedTopic | ApiError]) -> Iterator[None]:
+    outcomes = iter(replies)
+    answer = yield from collected(
+        _answer(call, row.doomed, next(outcomes) if row.error is None else row.error) for row in rows
     )
+    throttle_ms = call.charge(QuotaType.MUTATIONS, len(replies))
+    call.reply(DeleteTopicsResponse(throttle_time_ms=throttle_ms, responses=answer))
 
 
-def _doomed(request: DeleteTopicsRequest, version: int) -> list[TopicToDelete]:
+def _doomed(request: DeleteTopicsRequest, version: int) -> Iterator[TopicToDelete]:
     if version >= TOPIC_IDS_SINCE:
-        return [TopicToDelete(topic.name, topic.topic_id) for topic in request.topics]
-    return [TopicToDelete(name, ZERO_UUID) for name in request.topic_names]
+        return (TopicToDelete(topic.name, topic.topic_id) for topic in request.topics)
+    return (TopicToDelete(name, ZERO_UUID) for name in request.topic_names)
 
 
-def _judged(call: Request, everything: list[TopicToDelete]) -> list[_Row]:
+def _judged(call: Request, everything: Iterator[TopicToDelete]) -> Steps[list[_Row]]:
     """One row per topic, with the error that is known before the controller is asked."""
     counts: dict[TopicToDelete, int] = {}
     for doomed in everything:
         counts[doomed] = counts.get(doomed, 0) + 1
-    return [_Row(doomed, _problem(call, doomed, count)) for doomed, count in counts.items()]
+        yield
+    rows: list[_Row] = []
+    for doomed, count in counts.items():
+        rows.append(_Row(doomed, _problem(call, doomed, count)))
+        yield
+    return rows
 
 
 def _problem(call: Request, doomed: TopicToDelete, count: int) -> ApiError | None:

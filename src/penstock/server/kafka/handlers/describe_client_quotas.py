@@ -1,10 +1,14 @@
-"""DescribeClientQuotas: no entity has any."""
+"""DescribeClientQuotas: which limits clients have."""
 
+from penstock.core.metadata.access import QuotaEntity
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasRequestComponent,
     DescribeClientQuotasResponse,
+    DescribeClientQuotasResponseEntityPart,
+    DescribeClientQuotasResponseEntry,
+    DescribeClientQuotasResponseValue,
 )
 from penstock.security import AclOperation
 from penstock.server.kafka.request import Request
@@ -28,9 +32,43 @@ def describe_client_quotas(request: DescribeClientQuotasRequest, call: Request) 
             throttle_time_ms=call.charge_time(),
             error_code=code,
             error_message=message,
-            entries=() if code is ErrorCode.NONE else None,
+            entries=_entries(request, call) if code is ErrorCode.NONE else None,
         )
     )
+
+
+def _entries(
+    request: DescribeClientQuotasRequest, call: Request
+) -> tuple[DescribeClientQuotasResponseEntry, ...]:
+    return tuple(
+        DescribeClientQuotasResponseEntry(
+            entity=tuple(
+                DescribeClientQuotasResponseEntityPart(entity_type=kind, entity_name=name)
+                for kind, name in entity
+            ),
+            values=tuple(
+                DescribeClientQuotasResponseValue(key=key, value=value) for key, value in limits.items()
+            ),
+        )
+        for entity, limits in call.backend.access.quotas()
+        if _is_asked_for(entity, request)
+    )
+
+
+def _is_asked_for(entity: QuotaEntity, request: DescribeClientQuotasRequest) -> bool:
+    """Whether an entity has every part that is asked for; `strict`: and no other."""
+    names = dict(entity)
+    if request.strict and len(names) != len(request.components):
+        return False
+    for component in request.components:
+        if component.entity_type not in names:
+            return False
+        name = names[component.entity_type]
+        if component.match_type == EXACT and name != component.match:
+            return False
+        if component.match_type == DEFAULT and name is not None:
+            return False
+    return True
 
 
 def _problem(components: tuple[DescribeClientQuotasRequestComponent, ...]) -> str | None:

@@ -7,7 +7,7 @@ from itertools import chain
 from penstock.core.metadata import ConfigResource, ConfigResourceType, problem_with_name
 from penstock.core.metadata.configs import ConfigSource, DescribedConfig
 from penstock.core.model import ApiError, ErrorKind
-from penstock.core.protocol import ErrorCode
+from penstock.core.protocol import ErrorCode, Steps
 from penstock.core.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsRequestResource,
@@ -19,6 +19,7 @@ from penstock.core.protocol.messages.describe_configs import (
 from penstock.security import AclOperation
 from penstock.server.kafka.config_resources import ConfigResult, configurable, error_outcome
 from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import collected
 from penstock.server.kafka.router import routes
 
 # From here on a value says where it comes from, before only whether it is the default.
@@ -28,23 +29,30 @@ NAMED_KINDS = (ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS)
 
 
 @routes.handles(DescribeConfigsRequest)
-def describe_configs(request: DescribeConfigsRequest, call: Request) -> None:
-    results = tuple(_result(call, request, wanted) for wanted in _distinct(request.resources))
+def describe_configs(request: DescribeConfigsRequest, call: Request) -> Iterator[None]:
+    wanted = yield from _distinct(request.resources)
+    results = yield from collected(_result(call, request, each) for each in wanted)
     call.reply(DescribeConfigsResponse(throttle_time_ms=call.charge_time(), results=results))
 
 
 def _distinct(
     resources: Sequence[DescribeConfigsRequestResource],
-) -> Iterator[DescribeConfigsRequestResource]:
+) -> Steps[tuple[DescribeConfigsRequestResource, ...]]:
     """Each once, however often it is named: a short request must not have an endless response."""
     keys: dict[tuple[int, str], list[tuple[str, ...]]] = {}
     for wanted in resources:
         # Some clients send an empty list for "every key".
         named = wanted.configuration_keys or ()
         keys.setdefault((wanted.resource_type, wanted.resource_name), []).append(named)
+        yield
+    found: list[DescribeConfigsRequestResource] = []
     for (kind, name), lists in keys.items():
-        every = None if not all(lists) else tuple(chain.from_iterable(lists))
-        yield DescribeConfigsRequestResource(resource_type=kind, resource_name=name, configuration_keys=every)
+        every = None if not all(lists) else tuple(dict.fromkeys(chain.from_iterable(lists)))
+        found.append(
+            DescribeConfigsRequestResource(resource_type=kind, resource_name=name, configuration_keys=every)
+        )
+        yield
+    return tuple(found)
 
 
 def _result(

@@ -1,5 +1,7 @@
 """DescribeGroups: the state and members of classic groups."""
 
+from collections.abc import Iterator
+
 from penstock.core.groups import DescribedGroup, DescribeGroup, GroupState, Reply
 from penstock.core.model import ApiError, ErrorKind
 from penstock.core.protocol import ErrorCode
@@ -19,6 +21,7 @@ from penstock.server.kafka.response_rows import (
     code_in,
     group_resource,
     may,
+    unique,
 )
 from penstock.server.kafka.router import routes
 
@@ -27,9 +30,9 @@ Row = DescribeGroupsResponseGroup
 
 
 @routes.handles(DescribeGroupsRequest)
-def describe_groups(request: DescribeGroupsRequest, call: Request) -> None:
+def describe_groups(request: DescribeGroupsRequest, call: Request) -> Iterator[None]:
     # Each once, however often it is named: a short request must not have an endless response.
-    group_ids = dict.fromkeys(request.groups)
+    group_ids = yield from unique(request.groups)
     rows: ResponseRows[Row] = ResponseRows(
         len(group_ids),
         lambda groups: call.reply(DescribeGroupsResponse(throttle_time_ms=call.charge_time(), groups=groups)),
@@ -39,6 +42,7 @@ def describe_groups(request: DescribeGroupsRequest, call: Request) -> None:
             _describe(request, call, rows, index, group_id)
         else:
             rows.put(index, _failed(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        yield
     rows.end()
 
 

@@ -1,10 +1,11 @@
 """DescribeLogDirs: how much space replicas take, and where."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from penstock.broker.partitions import QuarantineSize, Replica
-from penstock.core.protocol import ErrorCode
+from penstock.core.model import TopicPartition
+from penstock.core.protocol import ErrorCode, Steps
 from penstock.core.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -17,7 +18,7 @@ from penstock.core.protocol.messages.describe_log_dirs import (
 )
 from penstock.security import AclOperation
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import CLUSTER
+from penstock.server.kafka.response_rows import CLUSTER, by_topic_in_steps, collected, unique
 from penstock.server.kafka.router import routes
 
 SPACE_SINCE = 4
@@ -26,7 +27,7 @@ NO_SCRUB, NO_DAMAGE = DescribeLogDirsResponseScrub(), DescribeLogDirsResponseDam
 
 
 @routes.handles(DescribeLogDirsRequest)
-def describe_log_dirs(request: DescribeLogDirsRequest, call: Request) -> None:
+def describe_log_dirs(request: DescribeLogDirsRequest, call: Request) -> Iterator[None]:
     if not call.authorize(AclOperation.DESCRIBE, CLUSTER):
         call.reply(
             DescribeLogDirsResponse(
@@ -36,26 +37,32 @@ def describe_log_dirs(request: DescribeLogDirsRequest, call: Request) -> None:
             )
         )
         return
-    replicas = list(_wanted(request, call))
+    replicas = yield from _wanted(request, call)
     if not request.with_scrub:
-        _answer(call, replicas, None)
+        yield from _answer(call, replicas, None)
         return
 
     def measured(quarantines: dict[str, QuarantineSize]) -> None:
-        _answer(call, replicas, quarantines)
+        call.run(_answer(call, replicas, quarantines))
 
     call.backend.partitions.measure_quarantines(replicas, measured)
 
 
 def _answer(
-    call: Request, replicas: Iterable[Replica], quarantines: Mapping[str, QuarantineSize] | None
-) -> None:
+    call: Request, replicas: Sequence[Replica], quarantines: Mapping[str, QuarantineSize] | None
+) -> Iterator[None]:
     data_dir = call.backend.node.data_dir
+    found = yield from by_topic_in_steps(
+        (replica.name.topic, _row(call, replica, quarantines)) for replica in replicas
+    )
+    topics = yield from collected(
+        DescribeLogDirsResponseTopic(name=name, partitions=rows) for name, rows in found
+    )
     total_bytes, usable_bytes = _space(data_dir) if call.version >= SPACE_SINCE else UNKNOWN_SPACE
     directory = DescribeLogDirsResponseDirectory(
         error_code=ErrorCode.NONE,
         log_dir=data_dir,
-        topics=_topics(replicas, call, quarantines),
+        topics=topics,
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
         scrub=NO_SCRUB if quarantines is None else _scrub(call),
@@ -63,31 +70,38 @@ def _answer(
     call.reply(DescribeLogDirsResponse(throttle_time_ms=call.charge_time(), results=(directory,)))
 
 
-def _wanted(request: DescribeLogDirsRequest, call: Request) -> Iterable[Replica]:
+def _wanted(request: DescribeLogDirsRequest, call: Request) -> Steps[list[Replica]]:
+    """The replicas of this node that are asked for, by name."""
     partitions = call.backend.partitions
+    replicas: list[Replica] = []
     if request.topics is None:
-        return sorted(partitions, key=lambda replica: replica.name)
-    named = sorted({(topic.topic, index) for topic in request.topics for index in topic.partitions})
-    return (found for found in (partitions.find_log(*name) for name in named) if found is not None)
-
-
-def _topics(
-    replicas: Iterable[Replica], call: Request, quarantines: Mapping[str, QuarantineSize] | None
-) -> tuple[DescribeLogDirsResponseTopic, ...]:
-    by_topic: dict[str, list[DescribeLogDirsResponsePartition]] = {}
-    for replica in replicas:
-        topic, index = replica.name
-        by_topic.setdefault(topic, []).append(
-            DescribeLogDirsResponsePartition(
-                partition_index=index,
-                partition_size=replica.log.size_bytes,
-                offset_lag=0,
-                is_future_key=False,
-                damage=NO_DAMAGE if quarantines is None else _damage(replica, call, quarantines),
-            )
+        replicas += partitions
+    else:
+        named = yield from unique(
+            (topic.topic, index) for topic in request.topics for index in topic.partitions
         )
-    return tuple(
-        DescribeLogDirsResponseTopic(name=name, partitions=tuple(rows)) for name, rows in by_topic.items()
+        for name in named:
+            found = partitions.find_log(*name)
+            if found is not None:
+                replicas.append(found)
+            yield
+    replicas.sort(key=_name_of)
+    return replicas
+
+
+def _name_of(replica: Replica) -> TopicPartition:
+    return replica.name
+
+
+def _row(
+    call: Request, replica: Replica, quarantines: Mapping[str, QuarantineSize] | None
+) -> DescribeLogDirsResponsePartition:
+    return DescribeLogDirsResponsePartition(
+        partition_index=replica.name.partition,
+        partition_size=replica.log.size_bytes,
+        offset_lag=0,
+        is_future_key=False,
+        damage=NO_DAMAGE if quarantines is None else _damage(replica, call, quarantines),
     )
 
 

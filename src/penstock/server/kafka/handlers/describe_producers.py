@@ -1,5 +1,7 @@
 """DescribeProducers: which producers a partition remembers."""
 
+from collections.abc import Iterator
+
 from penstock.broker.partitions import LeaderPartition
 from penstock.core.model import ApiError, ProducerId
 from penstock.core.protocol import ErrorCode
@@ -15,7 +17,7 @@ from penstock.security import AclOperation
 from penstock.server.kafka.errors import code_of, message_of
 from penstock.server.kafka.partition_lookup import partition_of
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import by_topic
+from penstock.server.kafka.response_rows import by_topic_in_steps, collected, unique
 from penstock.server.kafka.router import routes
 
 NONE_OPEN = -1
@@ -23,14 +25,14 @@ NO_SEQUENCE = -1
 
 
 @routes.handles(DescribeProducersRequest)
-def describe_producers(request: DescribeProducersRequest, call: Request) -> None:
+def describe_producers(request: DescribeProducersRequest, call: Request) -> Iterator[None]:
     # Each once, however often it is named: a short request must not have an endless response.
-    named = dict.fromkeys(
+    named = yield from unique(
         (topic.name, index) for topic in request.topics for index in topic.partition_indexes
     )
-    topics = tuple(
-        DescribeProducersResponseTopic(name=name, partitions=rows)
-        for name, rows in by_topic((name, _row(call, name, index)) for name, index in named)
+    found = yield from by_topic_in_steps((name, _row(call, name, index)) for name, index in named)
+    topics = yield from collected(
+        DescribeProducersResponseTopic(name=name, partitions=rows) for name, rows in found
     )
     call.reply(DescribeProducersResponse(throttle_time_ms=call.charge_time(), topics=topics))
 

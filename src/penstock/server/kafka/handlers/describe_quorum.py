@@ -1,5 +1,7 @@
 """DescribeQuorum: voters and learners of the metadata quorum, and how far each has got."""
 
+from collections.abc import Iterator
+
 from penstock.broker.cluster import QuorumMemberStatus, QuorumStatus
 from penstock.core.metadata.topic_names import METADATA_TOPIC
 from penstock.core.model import ApiError
@@ -16,7 +18,7 @@ from penstock.core.protocol.messages.describe_quorum import (
 from penstock.core.protocol.schema import ZERO_UUID
 from penstock.security import AclOperation
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import CLUSTER, by_topic, error_fields
+from penstock.server.kafka.response_rows import CLUSTER, by_topic_in_steps, collected, error_fields
 from penstock.server.kafka.router import routes
 
 NOT_ALLOWED = "the caller may not describe the cluster"
@@ -35,20 +37,22 @@ def describe_quorum(request: DescribeQuorumRequest, call: Request) -> None:
     asked = [
         (topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions
     ]
-    call.backend.quorum.describe(lambda status: call.reply(_response(asked, status, call.version)))
+    call.backend.quorum.describe(lambda status: call.run(_answer(call, asked, status)))
 
 
-def _response(
-    asked: list[tuple[str, int]], status: QuorumStatus | ApiError, version: int
-) -> DescribeQuorumResponse:
-    rows = [(name, _row(name, index, status, version)) for name, index in asked]
-    return DescribeQuorumResponse(
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        topics=tuple(
-            DescribeQuorumResponseTopic(topic_name=name, partitions=parts) for name, parts in by_topic(rows)
-        ),
-        nodes=_nodes(status) if version >= DIRECTORIES_SINCE else (),
+def _answer(call: Request, asked: list[tuple[str, int]], status: QuorumStatus | ApiError) -> Iterator[None]:
+    version = call.version
+    found = yield from by_topic_in_steps((name, _row(name, index, status, version)) for name, index in asked)
+    topics = yield from collected(
+        DescribeQuorumResponseTopic(topic_name=name, partitions=parts) for name, parts in found
+    )
+    call.reply(
+        DescribeQuorumResponse(
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            topics=topics,
+            nodes=_nodes(status) if version >= DIRECTORIES_SINCE else (),
+        )
     )
 
 

@@ -7,7 +7,7 @@ a page of five                [a: 0 1 2   b: 0 1]              next cursor (b, 2
 from collections.abc import Iterator
 
 from penstock.core.metadata import Topic, is_internal, problem_with_name
-from penstock.core.protocol import ErrorCode
+from penstock.core.protocol import ErrorCode, Steps
 from penstock.core.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -19,23 +19,30 @@ from penstock.core.protocol.schema import ZERO_UUID
 from penstock.security import AclOperation
 from penstock.server.kafka.node_addresses import ListenerView
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import authorized_operations, topic_resource
+from penstock.server.kafka.response_rows import authorized_operations, collected, topic_resource
 from penstock.server.kafka.router import routes
 
 PARTITIONS_PER_PAGE_MAX = 2_000
 
 
 @routes.handles(DescribeTopicPartitionsRequest)
-def describe_topic_partitions(request: DescribeTopicPartitionsRequest, call: Request) -> None:
+def describe_topic_partitions(request: DescribeTopicPartitionsRequest, call: Request) -> Iterator[None]:
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
-        _refuse(request, call)
+        refused = yield from collected(
+            _failed(ErrorCode.INVALID_REQUEST, topic.name) for topic in request.topics
+        )
+        call.reply(DescribeTopicPartitionsResponse(throttle_time_ms=call.charge_time(), topics=refused))
         return
     page = _Page(call, max(1, min(request.response_partition_limit, PARTITIONS_PER_PAGE_MAX)))
     for name in _names(request, call):
+        yield
+        if name is None:
+            continue
         at_cursor = cursor is not None and cursor.topic_name == name
         start = cursor.partition_index if cursor is not None and at_cursor else 0
-        if not page.add(name, start):
+        has_room = yield from page.add(name, start)
+        if not has_room:
             break
     call.reply(
         DescribeTopicPartitionsResponse(
@@ -44,21 +51,16 @@ def describe_topic_partitions(request: DescribeTopicPartitionsRequest, call: Req
     )
 
 
-def _names(request: DescribeTopicPartitionsRequest, call: Request) -> Iterator[str]:
-    """The requested topics from the cursor on, in the order of names."""
+def _names(request: DescribeTopicPartitionsRequest, call: Request) -> Iterator[str | None]:
+    """The requested topics from the cursor on, in the order of names; None for one that is left out."""
     first = "" if request.cursor is None else request.cursor.topic_name
     if request.topics:
         named = sorted({topic.name for topic in request.topics})
         yield from (name for name in named if name >= first)
         return
     for name in call.backend.controller.image.topic_names():
-        if name >= first and call.authorize(AclOperation.DESCRIBE, topic_resource(name)):
-            yield name
-
-
-def _refuse(request: DescribeTopicPartitionsRequest, call: Request) -> None:
-    rows = tuple(_failed(ErrorCode.INVALID_REQUEST, topic.name) for topic in request.topics)
-    call.reply(DescribeTopicPartitionsResponse(throttle_time_ms=call.charge_time(), topics=rows))
+        is_shown = name >= first and call.authorize(AclOperation.DESCRIBE, topic_resource(name))
+        yield name if is_shown else None
 
 
 def _failed(code: ErrorCode, name: str) -> DescribeTopicPartitionsResponseTopic:
@@ -77,7 +79,7 @@ class _Page:
         self.rows: list[DescribeTopicPartitionsResponseTopic] = []
         self.next_cursor: DescribeTopicPartitionsResponseCursor | None = None
 
-    def add(self, name: str, start: int) -> bool:
+    def add(self, name: str, start: int) -> Steps[bool]:
         """Describe a topic from a partition on; False when the page is full."""
         if self._room == 0:
             return self._full(name, 0)
@@ -92,7 +94,8 @@ class _Page:
             self.rows.append(_failed(code, name))
             return True
         end = min(start + self._room, len(topic.partitions))
-        self.rows.append(self._row(topic, start, end))
+        partitions = yield from collected(self._partition(topic, index) for index in range(start, end))
+        self.rows.append(self._row(topic, partitions))
         self._room -= max(end - start, 0)
         return True if end >= len(topic.partitions) else self._full(name, end)
 
@@ -100,13 +103,15 @@ class _Page:
         self.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=partition)
         return False
 
-    def _row(self, topic: Topic, start: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+    def _row(
+        self, topic: Topic, partitions: tuple[DescribeTopicPartitionsResponsePartition, ...]
+    ) -> DescribeTopicPartitionsResponseTopic:
         return DescribeTopicPartitionsResponseTopic(
             error_code=ErrorCode.NONE,
             name=topic.name,
             topic_id=topic.id,
             is_internal=topic.internal,
-            partitions=tuple(self._partition(topic, index) for index in range(start, end)),
+            partitions=partitions,
             topic_authorized_operations=authorized_operations(self._call, topic_resource(topic.name)),
         )
 

@@ -1,5 +1,7 @@
 """DescribeTransactions: the state of transactional ids that this node coordinates."""
 
+from collections.abc import Iterator
+
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -10,16 +12,23 @@ from penstock.core.protocol.messages.describe_transactions import (
 from penstock.core.transactions import DescribedTransaction, DescribeTransaction, Reply, TransactionStored
 from penstock.security import AclOperation
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import ResponseRows, by_topic, code_in, may_use_id, topic_resource
+from penstock.server.kafka.response_rows import (
+    ResponseRows,
+    by_topic,
+    code_in,
+    may_use_id,
+    topic_resource,
+    unique,
+)
 from penstock.server.kafka.router import routes
 
 Row = DescribeTransactionsResponseTransaction
 
 
 @routes.handles(DescribeTransactionsRequest)
-def describe_transactions(request: DescribeTransactionsRequest, call: Request) -> None:
+def describe_transactions(request: DescribeTransactionsRequest, call: Request) -> Iterator[None]:
     # Each once, however often it is named: a short request must not have an endless response.
-    transactional_ids = dict.fromkeys(request.transactional_ids)
+    transactional_ids = yield from unique(request.transactional_ids)
     rows: ResponseRows[Row] = ResponseRows(
         len(transactional_ids),
         lambda found: call.reply(
@@ -32,6 +41,7 @@ def describe_transactions(request: DescribeTransactionsRequest, call: Request) -
         else:
             code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             rows.put(index, _failed(transactional_id, code))
+        yield
     rows.end()
 
 

@@ -1,11 +1,12 @@
 """Fetch: the hot path out. Record bytes go from the log's files to the socket by sendfile."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import partial
 
 from penstock.broker.fetch import (
     NO_REPLICA,
     READABLE,
+    SLICE_PARTITIONS,
     FetchedPartition,
     FetchLimits,
     FetchPartition,
@@ -14,8 +15,8 @@ from penstock.broker.fetch import (
 )
 from penstock.broker.partitions import LeaderPartition
 from penstock.core.model import ApiError, ErrorKind, Offset, TopicId
-from penstock.core.protocol import ErrorCode, response_pieces
-from penstock.core.protocol.codec import decoders
+from penstock.core.protocol import ErrorCode, TooManyEntries, response_pieces, response_pieces_in_steps
+from penstock.core.protocol.codec import decoder_in_steps, decoders
 from penstock.core.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
@@ -26,6 +27,7 @@ from penstock.core.protocol.messages.fetch import (
     FetchResponseTopic,
 )
 from penstock.core.replica import AbortedTransaction
+from penstock.runtime.sliced_work import Slices
 from penstock.runtime.tcp import Part
 from penstock.security import AclOperation, QuotaType
 from penstock.server.kafka.errors import code_of
@@ -34,10 +36,12 @@ from penstock.server.kafka.fetch_sessions import (
     FetchContext,
     FetchSessionError,
     FetchSessionPartition,
+    named_targets,
 )
 from penstock.server.kafka.node_addresses import named_broker
 from penstock.server.kafka.partition_lookup import NOT_HERE, LeaderHints, partition_of
 from penstock.server.kafka.request import Request
+from penstock.server.kafka.request_limits import REQUEST_LIMITS
 from penstock.server.kafka.response_template import MARKS, ResponseTemplates, Template
 from penstock.server.kafka.router import routes
 
@@ -51,22 +55,87 @@ DECODERS = decoders(FetchRequest)
 NO_HINT = FetchResponseLeader()
 LOG_START_SINCE = 5
 TEMPLATES = ResponseTemplates()
+LIMIT = REQUEST_LIMITS["Fetch"]
+# A request with some hundred partitions is read in one go.
+LARGE_FRAME_BYTES = 16 << 10
 
 
 @routes.handles_frames(FetchRequest)
-def fetch(  # noqa: C901 - the hot path, straight on purpose
-    call: Request, frame: memoryview, position: int
-) -> None:
+def fetch(call: Request, frame: memoryview, position: int) -> None:
+    if len(frame) > LARGE_FRAME_BYTES:
+        steps = _large(call, call.connection.keep(frame), position)
+        call.run(steps, is_large=True, is_long_poll=True)
+        return
     request, _ = DECODERS[call.version](frame, position)
     context = call.connection.fetch_sessions.begin(request, call.version)
     if isinstance(context, FetchSessionError):
         call.reply(FetchResponse(throttle_time_ms=0, error_code=context.code, session_id=0, responses=()))
         return
+    # As Kafka's `fetch.max.bytes`: one answer must not keep the disk from the others for long.
+    max_bytes = min(request.max_bytes, FETCH_BYTES_MAX)
+    # More than the answer may hold will never be there.
+    min_bytes = min(request.min_bytes, max_bytes)
+    read_committed = request.isolation_level == READ_COMMITTED
+    # Not by its constructor, which is a Python call.
+    limits = tuple.__new__(FetchLimits, (min_bytes, max_bytes, request.max_wait_ms, read_committed))
+    if len(context.targets) > SLICE_PARTITIONS:
+        call.backend.fetch_service.long_work.run(_fetch_in_slices(call, context, limits, request.rack_id))
+        return
+    wanted = _wanted(call, context.targets, request.rack_id)
+    waiting = call.backend.fetch_service.fetch(
+        wanted, limits, partial(_respond, call, context, wanted), call.session.host
+    )
+    if waiting is not None:
+        call.on_abandoned(waiting.cancel)
+
+
+def _large(call: Request, frame: memoryview, position: int) -> Iterator[None]:
+    """A request that names very many partitions."""
+    try:
+        decode = decoder_in_steps(FetchRequest, call.version)
+        request, _ = yield from decode(frame, position, LIMIT.entries_max)
+    except TooManyEntries:
+        call.refuse(f"it has more than {LIMIT.entries_max:,} entries")
+        return
+    named = yield from named_targets(request, call.version)
+    context = call.connection.fetch_sessions.begin(request, call.version, named)
+    if isinstance(context, FetchSessionError):
+        call.reply(FetchResponse(throttle_time_ms=0, error_code=context.code, session_id=0, responses=()))
+        return
+    max_bytes = min(request.max_bytes, FETCH_BYTES_MAX)
+    limits = FetchLimits(
+        min(request.min_bytes, max_bytes),
+        max_bytes,
+        request.max_wait_ms,
+        request.isolation_level == READ_COMMITTED,
+    )
+    call.backend.fetch_service.long_work.run(_fetch_in_slices(call, context, limits, request.rack_id))
+
+
+def _fetch_in_slices(call: Request, context: FetchContext, limits: FetchLimits, rack: str) -> Slices:
+    """A fetch of very many partitions: others are served between its steps."""
+    targets, wanted = context.targets, list[FetchPartition]()
+    for start in range(0, len(targets), SLICE_PARTITIONS):
+        wanted += _wanted(call, targets[start : start + SLICE_PARTITIONS], rack)
+        yield
+    if not call.is_open:
+        return
+    service = call.backend.fetch_service
+
+    def found_all(found: list[FetchedPartition]) -> None:
+        service.long_work.run(_respond_in_slices(call, context, wanted, found))
+
+    waiting = service.fetch(wanted, limits, found_all, call.session.host)
+    if waiting is not None:
+        call.on_abandoned(waiting.cancel)
+
+
+def _wanted(call: Request, targets: Sequence[FetchSessionPartition], rack: str) -> list[FetchPartition]:
+    """The partitions where they are read."""
     wanted: list[FetchPartition] = []
     led = call.backend.partitions.led_by_name
-    served_offsets = call.connection.served_offsets
-    rack = request.rack_id
-    for target in context.targets:
+    served_offsets = call.connection.fetch_sessions.served_offsets
+    for target in targets:
         name: str | None = target.topic
         if target.by_id:
             name = call.backend.controller.image.topic_name(TopicId(target.topic_id))
@@ -82,20 +151,12 @@ def fetch(  # noqa: C901 - the hot path, straight on purpose
                 # A client that was sent records asks for the same once more: some do so when a CRC is wrong.
                 # There are harmless reasons, too, so not every time: now, and after 2, 4, 8 … more.
                 if served is not None and served[0] == target.offset and not served[1] & (served[1] + 1):
-                    partition.log.distrust(Offset(target.offset))
-        # Not by their constructors, which are Python calls: here, and for the limits.
+                    call.backend.fetch_service.distrust(partition, Offset(target.offset))
+        # Not by its constructor, which is a Python call.
         wanted.append(
             tuple.__new__(FetchPartition, (partition, target.offset, target.max_bytes, target.leader_epoch))
         )
-    # As Kafka's `fetch.max.bytes`: one answer must not keep the disk from the others for long.
-    max_bytes = min(request.max_bytes, FETCH_BYTES_MAX)
-    # More than the answer may hold will never be there.
-    min_bytes = min(request.min_bytes, max_bytes)
-    read_committed = request.isolation_level == READ_COMMITTED
-    limits = tuple.__new__(FetchLimits, (min_bytes, max_bytes, request.max_wait_ms, read_committed))
-    waiting = call.backend.fetch_service.fetch(wanted, limits, partial(_respond, call, context, wanted))
-    if waiting is not None:
-        call.on_abandoned(waiting.cancel)
+    return wanted
 
 
 def _nearest(
@@ -114,7 +175,7 @@ def _nearest(
     return partition if followed is None else followed
 
 
-def _respond(  # noqa: C901 - the hot path, straight on purpose
+def _respond(
     call: Request, context: FetchContext, wanted: Sequence[FetchPartition], found: list[FetchedPartition]
 ) -> None:
     if not call.connection.is_open:
@@ -135,45 +196,68 @@ def _respond(  # noqa: C901 - the hot path, straight on purpose
             template = TEMPLATES.by_key.get(key) or _add_template(key, call, target)
             call.reply_template(template, high_watermark, last_stable, log_start)
             return
-    served_offsets = call.connection.served_offsets
-    for want, part in zip(wanted, found, strict=True):
-        if part.records is not None:
-            name, offset = want.partition.name, want.offset  # type: ignore[union-attr]
-            before = served_offsets.get(name)
-            repeats = before[1] + 1 if before is not None and before[0] == offset else 0
-            served_offsets[name] = offset, repeats
+    # Has one slice only.
+    for _ in _respond_in_slices(call, context, wanted, found):
+        pass
+
+
+def _respond_in_slices(  # noqa: C901, PLR0912 - the hot path, straight on purpose
+    call: Request, context: FetchContext, wanted: Sequence[FetchPartition], found: list[FetchedPartition]
+) -> Slices:
+    """Respond with what was found, as far as the session has not said it before."""
+    sessions, session = call.connection.fetch_sessions, context.session
+    served_offsets = sessions.served_offsets
     topics: dict[object, tuple[FetchSessionPartition, list[FetchResponsePartition]]] = {}
     redirects: LeaderHints | None = None
     sent = 0
-    for target, part in context.changed(context.targets, found):
-        topic = target.topic_id if target.by_id else target.topic
-        entry = topics.get(topic)
-        if entry is None:
-            entry = topics[topic] = (target, [])
-        refused, records = part.error, part.records
-        leader = NO_HINT
-        if refused is not None and call.version >= LEADERS_SINCE:
-            redirects = redirects or LeaderHints(call)
-            leader = _leader(call, redirects, target, refused)
-        if records is not None:
-            sent += records.length
-        entry[1].append(
-            FetchResponsePartition(
-                partition_index=target.partition,
-                error_code=NO_ERROR if refused is None else code_of(refused),
-                high_watermark=part.high_watermark,
-                last_stable_offset=part.last_stable_offset,
-                log_start_offset=part.log_start,
-                current_leader=leader,
-                preferred_read_replica=part.read_replica,
-                aborted_transactions=None if part.aborted is None else _aborted(part.aborted),
-                records=NO_RECORDS if records is None else records,
+    for start in range(0, len(found), SLICE_PARTITIONS):
+        if start:
+            yield
+        end = start + SLICE_PARTITIONS
+        some = found[start:end]
+        for want, part in zip(wanted[start:end], some, strict=True):
+            if part.records is not None:
+                name, offset = want.partition.name, want.offset  # type: ignore[union-attr]
+                before = served_offsets.get(name)
+                if before is None:
+                    sessions.remember_served(name, offset)
+                else:
+                    served_offsets[name] = offset, before[1] + 1 if before[0] == offset else 0
+        rows: Iterable[tuple[FetchSessionPartition, FetchedPartition]]
+        rows = zip(context.targets[start:end], some, strict=True)
+        for target, part in rows if session is None else session.changed(rows):
+            topic = target.topic_id if target.by_id else target.topic
+            entry = topics.get(topic)
+            if entry is None:
+                entry = topics[topic] = (target, [])
+            refused, records = part.error, part.records
+            leader = NO_HINT
+            if refused is not None and call.version >= LEADERS_SINCE:
+                redirects = redirects or LeaderHints(call)
+                leader = _leader(call, redirects, target, refused)
+            if records is not None:
+                sent += records.length
+            entry[1].append(
+                FetchResponsePartition(
+                    partition_index=target.partition,
+                    error_code=NO_ERROR if refused is None else code_of(refused),
+                    high_watermark=part.high_watermark,
+                    last_stable_offset=part.last_stable_offset,
+                    log_start_offset=part.log_start,
+                    current_leader=leader,
+                    preferred_read_replica=part.read_replica,
+                    aborted_transactions=None if part.aborted is None else _aborted(part.aborted),
+                    records=NO_RECORDS if records is None else records,
+                )
             )
-        )
+    if not call.connection.is_open:
+        return
     responses: list[FetchResponseTopic] = []
-    for target, rows in topics.values():
+    for count, (target, answered) in enumerate(topics.values(), 1):
         name = "" if target.by_id else target.topic
-        responses.append(FetchResponseTopic(topic_id=target.topic_id, topic=name, partitions=tuple(rows)))
+        responses.append(FetchResponseTopic(topic_id=target.topic_id, topic=name, partitions=tuple(answered)))
+        if count % SLICE_PARTITIONS == 0:
+            yield
     response = FetchResponse(
         throttle_time_ms=0 if call.authorizer is None else call.charge(QuotaType.BYTES_OUT, sent),
         error_code=NO_ERROR,
@@ -181,7 +265,16 @@ def _respond(  # noqa: C901 - the hot path, straight on purpose
         responses=tuple(responses),
         node_endpoints=() if redirects is None else _endpoints(redirects),
     )
+    if len(found) > SLICE_PARTITIONS:
+        call.run(_send(call, response))
+        return
     pieces: list[Part] = response_pieces(call.api, call.version, call.correlation_id, response)  # type: ignore[assignment]
+    call.reply_parts(pieces)
+
+
+def _send(call: Request, response: FetchResponse) -> Iterator[None]:
+    pieces: list[Part]
+    pieces = yield from response_pieces_in_steps(call.api, call.version, call.correlation_id, response)  # type: ignore[assignment]
     call.reply_parts(pieces)
 
 

@@ -1,5 +1,7 @@
 """FindCoordinator: which node coordinates a group, a transactional id or a share partition."""
 
+from collections.abc import Iterator
+
 from penstock.core.model import ApiError, ErrorKind, NodeId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.find_coordinator import (
@@ -11,7 +13,7 @@ from penstock.security import AclOperation
 from penstock.server.kafka.errors import code_of, message_of
 from penstock.server.kafka.node_addresses import address_of
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import CLUSTER, ResponseRows, may, may_use_id
+from penstock.server.kafka.response_rows import CLUSTER, ResponseRows, may, may_use_id, unique
 from penstock.server.kafka.router import routes
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
@@ -23,11 +25,13 @@ Row = FindCoordinatorResponseCoordinator
 
 
 @routes.handles(FindCoordinatorRequest)
-def find_coordinator(request: FindCoordinatorRequest, call: Request) -> None:
-    keys = request.coordinator_keys if call.version >= BATCHES_SINCE else (request.key,)
+def find_coordinator(request: FindCoordinatorRequest, call: Request) -> Iterator[None]:
+    # Each once, however often it is named: a short request must not have an endless response.
+    keys = yield from unique(request.coordinator_keys if call.version >= BATCHES_SINCE else (request.key,))
     rows: ResponseRows[Row] = ResponseRows(len(keys), lambda found: _answer(call, found))
     for index, key in enumerate(keys):
         _find(call, request.key_type, key, rows, index)
+        yield
     rows.end()
 
 

@@ -1,5 +1,8 @@
 """IncrementalAlterConfigs: changing single settings."""
 
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
 from penstock.broker.configs import ConfigChanges
 from penstock.core.metadata import ConfigChange, ConfigOperation, ConfigResource, Ok
 from penstock.core.model import ApiError, ErrorKind
@@ -18,15 +21,15 @@ from penstock.server.kafka.config_resources import (
     error_outcome,
 )
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import repeated
+from penstock.server.kafka.response_rows import collected, repeated
 from penstock.server.kafka.router import routes
 
 Key = tuple[int, str]
 
 
 @routes.handles(IncrementalAlterConfigsRequest)
-def incremental_alter_configs(request: IncrementalAlterConfigsRequest, call: Request) -> None:
-    twice = repeated((each.resource_type, each.resource_name) for each in request.resources)
+def incremental_alter_configs(request: IncrementalAlterConfigsRequest, call: Request) -> Iterator[None]:
+    twice = yield from repeated((each.resource_type, each.resource_name) for each in request.resources)
     outcomes: dict[Key, ConfigResult] = {}
     wanted: dict[Key, ConfigChanges] = {}
     for each in request.resources:
@@ -38,16 +41,12 @@ def incremental_alter_configs(request: IncrementalAlterConfigsRequest, call: Req
             wanted[key] = changes
         else:
             outcomes[key] = changes
+        yield
 
     def done(replies: list[Ok | ApiError]) -> None:
-        outcomes.update(zip(wanted, map(as_outcome, replies), strict=True))
-        throttle_ms = call.charge(QuotaType.MUTATIONS, 0 if request.validate_only else len(wanted))
-        call.reply(
-            IncrementalAlterConfigsResponse(
-                throttle_time_ms=throttle_ms,
-                responses=tuple(_row(key, outcome) for key, outcome in outcomes.items()),
-            )
-        )
+        decided = ((key, as_outcome(reply)) for key, reply in zip(wanted, replies, strict=True))
+        rows = chain(outcomes.items(), decided)
+        call.run(_answer(call, rows, 0 if request.validate_only else len(wanted)))
 
     call.backend.configs.change(list(wanted.values()), done, validate_only=request.validate_only)
 
@@ -66,6 +65,12 @@ def _changes(
     except ValueError as error:
         return error_outcome(ApiError(ErrorKind.INVALID_REQUEST, str(error)))
     return ConfigChanges(resource, changes)
+
+
+def _answer(call: Request, outcomes: Iterable[tuple[Key, ConfigResult]], changed: int) -> Iterator[None]:
+    throttle_ms = call.charge(QuotaType.MUTATIONS, changed)
+    rows = yield from collected(_row(key, outcome) for key, outcome in outcomes)
+    call.reply(IncrementalAlterConfigsResponse(throttle_time_ms=throttle_ms, responses=rows))
 
 
 def _row(key: Key, outcome: ConfigResult) -> IncrementalAlterConfigsResponseResource:

@@ -9,10 +9,10 @@ from penstock.core.model import ApiError, ProducerEpoch, ProducerId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.core.transactions import InitProducer, ProducerGranted, ProducerIdentity, Reply
-from penstock.security import AclOperation
+from penstock.security import AclOperation, ResourceType
 from penstock.server.kafka.errors import code_of, transaction_code
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import CLUSTER, may_use_id, topic_resource
+from penstock.server.kafka.response_rows import CLUSTER, may_use_id
 from penstock.server.kafka.router import routes
 
 NO_PRODUCER = -1
@@ -72,9 +72,8 @@ def _begun(call: Request, reply: Reply) -> None:
 
 def _may_write(call: Request) -> bool:
     """Whoever may write to any topic may be a producer (KIP-679)."""
-    return call.authorize(AclOperation.IDEMPOTENT_WRITE, CLUSTER) or any(
-        call.authorize(AclOperation.WRITE, topic_resource(name))
-        for name in call.backend.controller.image.topic_names()
+    return call.authorize(AclOperation.IDEMPOTENT_WRITE, CLUSTER) or call.authorize_any(
+        AclOperation.WRITE, ResourceType.TOPIC
     )
 
 

@@ -1,5 +1,7 @@
 """LeaveGroup: leaving a classic group at once instead of by timeout."""
 
+from collections.abc import Iterator
+
 from penstock.core.groups import LeaveGroup, LeaveGroupResult, LeavingMember, Reply
 from penstock.core.model import ApiError
 from penstock.core.protocol import ErrorCode
@@ -11,7 +13,7 @@ from penstock.core.protocol.messages.leave_group import (
 from penstock.security import AclOperation
 from penstock.server.kafka.errors import code_of
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import code_in, may
+from penstock.server.kafka.response_rows import code_in, collected, may
 from penstock.server.kafka.router import routes
 
 BATCHES_SINCE = 3
@@ -24,7 +26,7 @@ def leave_group(request: LeaveGroupRequest, call: Request) -> None:
         return
     call.backend.groups.submit(
         LeaveGroup(
-            on_reply=lambda reply: _answer(call, reply),
+            on_reply=lambda reply: call.run(_answer(call, reply)),
             group_id=request.group_id,
             members=_leaving(request, call),
         )
@@ -37,12 +39,12 @@ def _leaving(request: LeaveGroupRequest, call: Request) -> tuple[LeavingMember, 
     return tuple(LeavingMember(m.member_id, m.group_instance_id, m.reason or "") for m in request.members)
 
 
-def _answer(call: Request, reply: Reply) -> None:
+def _answer(call: Request, reply: Reply) -> Iterator[None]:
     throttle_ms = call.charge_time()
     if not isinstance(reply, LeaveGroupResult):
         call.reply(LeaveGroupResponse(throttle_time_ms=throttle_ms, error_code=code_in(reply)))
         return
-    members = tuple(
+    members = yield from collected(
         LeaveGroupResponseMember(
             member_id=member.member_id,
             group_instance_id=member.instance_id,

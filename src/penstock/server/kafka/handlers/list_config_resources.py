@@ -1,5 +1,7 @@
 """ListConfigResources: what has settings (KIP-714, KIP-1142)."""
 
+from collections.abc import Iterable, Iterator
+
 from penstock.core.metadata import ConfigResourceType, MetadataImage
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.list_config_resources import (
@@ -10,7 +12,7 @@ from penstock.core.protocol.messages.list_config_resources import (
 from penstock.security import AclOperation
 from penstock.server.kafka.config_resources import BROKER_LOGGER
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import CLUSTER
+from penstock.server.kafka.response_rows import CLUSTER, collected
 from penstock.server.kafka.router import routes
 
 KINDS_SINCE = 1
@@ -24,7 +26,7 @@ ALL_KINDS = (
 
 
 @routes.handles(ListConfigResourcesRequest)
-def list_config_resources(request: ListConfigResourcesRequest, call: Request) -> None:
+def list_config_resources(request: ListConfigResourcesRequest, call: Request) -> Iterator[None]:
     kinds: tuple[int, ...] = (ConfigResourceType.CLIENT_METRICS,)
     if call.version >= KINDS_SINCE:
         kinds = tuple(dict.fromkeys(request.resource_types)) or ALL_KINDS
@@ -35,7 +37,12 @@ def list_config_resources(request: ListConfigResourcesRequest, call: Request) ->
     elif any(kind not in ALL_KINDS for kind in kinds):
         code = ErrorCode.UNSUPPORTED_VERSION
     else:
-        rows = _rows(call.backend.controller.image, kinds)
+        image = call.backend.controller.image
+        rows = yield from collected(
+            ListConfigResourcesResponseConfigResource(resource_name=name, resource_type=kind)
+            for kind in kinds
+            for name in _names(image, kind)
+        )
     call.reply(
         ListConfigResourcesResponse(
             throttle_time_ms=call.charge_time(), error_code=code, config_resources=rows
@@ -43,20 +50,10 @@ def list_config_resources(request: ListConfigResourcesRequest, call: Request) ->
     )
 
 
-def _rows(
-    image: MetadataImage, kinds: tuple[int, ...]
-) -> tuple[ListConfigResourcesResponseConfigResource, ...]:
-    return tuple(
-        ListConfigResourcesResponseConfigResource(resource_name=name, resource_type=kind)
-        for kind in kinds
-        for name in _names(image, kind)
-    )
-
-
-def _names(image: MetadataImage, kind: int) -> list[str]:
+def _names(image: MetadataImage, kind: int) -> Iterable[str]:
     """Every topic and broker; groups and client-metrics subscriptions only if they have settings."""
     if kind == ConfigResourceType.TOPIC:
-        return list(image.topic_names())
+        return image.topic_names()
     if kind in (ConfigResourceType.BROKER, BROKER_LOGGER):
         return [str(broker.node_id) for broker in image.live_brokers()]
     return image.configured(ConfigResourceType(kind))

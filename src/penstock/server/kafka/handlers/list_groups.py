@@ -1,5 +1,7 @@
 """ListGroups: the groups that this node coordinates."""
 
+from collections.abc import Iterator
+
 from penstock.core.groups import ListedGroups
 from penstock.core.model import ApiError
 from penstock.core.protocol.messages.list_groups import (
@@ -16,26 +18,25 @@ from penstock.server.kafka.router import routes
 @routes.handles(ListGroupsRequest)
 def list_groups(request: ListGroupsRequest, call: Request) -> None:
     call.backend.groups.list_groups(
-        request.states_filter, request.types_filter, lambda found: _answer(call, found)
+        request.states_filter, request.types_filter, lambda found: call.run(_answer(call, found))
     )
 
 
-def _answer(call: Request, found: ListedGroups | ApiError) -> None:
+def _answer(call: Request, found: ListedGroups | ApiError) -> Iterator[None]:
     groups = () if isinstance(found, ApiError) else found.groups
     sees_all = call.authorize(AclOperation.DESCRIBE, CLUSTER)
-    call.reply(
-        ListGroupsResponse(
-            throttle_time_ms=call.charge_time(),
-            error_code=code_in(found),
-            groups=tuple(
+    rows: list[ListGroupsResponseGroup] = []
+    for group in groups:
+        if sees_all or may(call, AclOperation.DESCRIBE, group.group_id):
+            rows.append(
                 ListGroupsResponseGroup(
                     group_id=group.group_id,
                     protocol_type=group.protocol_type,
                     group_state=group.state.value,
                     group_type=group.type.value,
                 )
-                for group in groups
-                if sees_all or may(call, AclOperation.DESCRIBE, group.group_id)
-            ),
-        )
+            )
+        yield
+    call.reply(
+        ListGroupsResponse(throttle_time_ms=call.charge_time(), error_code=code_in(found), groups=tuple(rows))
     )

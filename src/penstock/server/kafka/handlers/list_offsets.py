@@ -1,7 +1,10 @@
 """ListOffsets: the ends of a log, or the first record at or after a time."""
 
-from penstock.broker.list_offsets import ListedOffset
-from penstock.core.model import ApiError, Offset
+from collections.abc import Iterator
+from functools import partial
+
+from penstock.broker.list_offsets import ListedOffset, PendingLookup
+from penstock.core.model import ApiError, Offset, PartitionIndex, TopicName, TopicPartition
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.list_offsets import (
     ListOffsetsRequest,
@@ -23,38 +26,72 @@ EPOCHS_SINCE = 4
 NOT_AVAILABLE_SINCE = 5
 
 
+class OffsetRows:
+    """What was found so far; the response follows when nothing is missing."""
+
+    def __init__(self, call: Request, request: ListOffsetsRequest) -> None:
+        self._call = call
+        self._request = request
+        self._found: list[list[ListedOffset | ApiError | None]] = [
+            [None] * len(topic.partitions) for topic in request.topics
+        ]
+        # One for the handler, which has not looked everything up yet.
+        self._missing = 1
+
+    def add(self, row: int, column: int, found: ListedOffset | ApiError | PendingLookup) -> None:
+        if isinstance(found, PendingLookup):
+            self._missing += 1
+            found.done = partial(self._came, row, column)
+        else:
+            self._found[row][column] = found
+
+    def _came(self, row: int, column: int, found: ListedOffset | ApiError) -> None:
+        self._found[row][column] = found
+        if self.is_last() and self._call.is_open:
+            self._call.run(self.respond())
+
+    def is_last(self) -> bool:
+        """One thing less is missing; returns whether it was the last."""
+        self._missing -= 1
+        return not self._missing
+
+    def respond(self) -> Iterator[None]:
+        call = self._call
+        topics = []
+        for topic, results in zip(self._request.topics, self._found, strict=True):
+            rows = []
+            for part, result in zip(topic.partitions, results, strict=True):
+                assert result is not None
+                if isinstance(result, ListedOffset) and result.offset >= 0:
+                    name = TopicPartition(TopicName(topic.name), PartitionIndex(part.partition_index))
+                    call.backend.groups.looked_up(reader_of(call), name, Offset(result.offset))
+                rows.append(_row(call, part, result))
+                yield
+            topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=tuple(rows)))
+        call.reply(ListOffsetsResponse(throttle_time_ms=call.charge_time(), topics=tuple(topics)))
+
+
 @routes.handles(ListOffsetsRequest)
-def list_offsets(request: ListOffsetsRequest, call: Request) -> None:
+def list_offsets(request: ListOffsetsRequest, call: Request) -> Iterator[None]:
     read_committed = request.isolation_level == READ_COMMITTED
-    call.reply(
-        ListOffsetsResponse(
-            throttle_time_ms=call.charge_time(),
-            topics=tuple(
-                ListOffsetsResponseTopic(
-                    name=topic.name,
-                    partitions=tuple(
-                        _row(call, part, _find(call, topic.name, part, read_committed=read_committed))
-                        for part in topic.partitions
-                    ),
-                )
-                for topic in request.topics
-            ),
-        )
-    )
+    rows = OffsetRows(call, request)
+    for row, topic in enumerate(request.topics):
+        for column, part in enumerate(topic.partitions):
+            rows.add(row, column, _find(call, topic.name, part, read_committed=read_committed))
+            yield
+    if rows.is_last():
+        yield from rows.respond()
 
 
 def _find(
     call: Request, topic: str, part: ListOffsetsRequestPartition, *, read_committed: bool
-) -> ListedOffset | ApiError:
+) -> ListedOffset | ApiError | PendingLookup:
     partition = partition_of(call, topic, part.partition_index, AclOperation.DESCRIBE)
     if isinstance(partition, ApiError):
         return partition
-    found = call.backend.offset_lookup.find(
+    return call.backend.offset_lookup.find(
         partition, part.timestamp, read_committed=read_committed, leader_epoch=part.current_leader_epoch
     )
-    if isinstance(found, ListedOffset) and found.offset >= 0:
-        call.backend.groups.looked_up(reader_of(call), partition.name, Offset(found.offset))
-    return found
 
 
 def _row(

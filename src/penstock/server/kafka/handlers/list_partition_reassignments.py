@@ -12,40 +12,43 @@ from penstock.core.protocol.messages.list_partition_reassignments import (
 )
 from penstock.security import AclOperation
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import CLUSTER, by_topic
+from penstock.server.kafka.response_rows import CLUSTER, collected
 from penstock.server.kafka.router import routes
 
 NOT_ALLOWED = "the caller may not describe the cluster"
 
 
 @routes.handles(ListPartitionReassignmentsRequest)
-def list_partition_reassignments(request: ListPartitionReassignmentsRequest, call: Request) -> None:
+def list_partition_reassignments(request: ListPartitionReassignmentsRequest, call: Request) -> Iterator[None]:
     """Reply from this node's metadata: a reassignment that has just started may be missing."""
     if not call.authorize(AclOperation.DESCRIBE, CLUSTER):
         call.reply(_response(call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED))
         return
     image = call.backend.controller.image
     found = _every(image) if request.topics is None else _named(image, request)
-    topics = tuple(
-        ListPartitionReassignmentsResponseTopic(name=name, partitions=parts)
-        for name, parts in by_topic((name, _row(partition)) for name, partition in found)
+    named: dict[str, list[ListPartitionReassignmentsResponsePartition]] = {}
+    for name, partition in found:
+        if partition is not None and partition.is_moving:
+            named.setdefault(name, []).append(_row(partition))
+        yield
+    topics = yield from collected(
+        ListPartitionReassignmentsResponseTopic(name=name, partitions=tuple(rows))
+        for name, rows in named.items()
     )
     call.reply(_response(call, ErrorCode.NONE, None, topics))
 
 
-def _every(image: MetadataImage) -> Iterator[tuple[str, Partition]]:
+def _every(image: MetadataImage) -> Iterator[tuple[str, Partition | None]]:
     for topic, partition in image.moving_partitions():
         yield topic.name, partition
 
 
 def _named(
     image: MetadataImage, request: ListPartitionReassignmentsRequest
-) -> Iterator[tuple[str, Partition]]:
+) -> Iterator[tuple[str, Partition | None]]:
     for topic in request.topics or ():
         for index in sorted(frozenset(topic.partition_indexes)):
-            partition = image.partition(topic.name, index)
-            if partition is not None and partition.is_moving:
-                yield topic.name, partition
+            yield topic.name, image.partition(topic.name, index)
 
 
 def _row(partition: Partition) -> ListPartitionReassignmentsResponsePartition:

@@ -1,5 +1,7 @@
 """ListTransactions: the transactional ids that this node coordinates."""
 
+from collections.abc import Iterator
+
 from penstock.core.model import ApiError
 from penstock.core.protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -17,27 +19,13 @@ _STATES = {state.value: state for state in TransactionState}
 
 @routes.handles(ListTransactionsRequest)
 def list_transactions(request: ListTransactionsRequest, call: Request) -> None:
-    known = tuple(_STATES[name] for name in request.state_filters if name in _STATES)
-    unknown = tuple(name for name in request.state_filters if name not in _STATES)
+    # Each once, however often it is named.
+    filters = dict.fromkeys(request.state_filters)
+    known = tuple([_STATES[name] for name in filters if name in _STATES])
+    unknown = tuple([name for name in filters if name not in _STATES])
 
     def done(found: ListedTransactions | ApiError) -> None:
-        transactions = () if isinstance(found, ApiError) else found.transactions
-        call.reply(
-            ListTransactionsResponse(
-                throttle_time_ms=call.charge_time(),
-                error_code=code_in(found),
-                unknown_state_filters=unknown,
-                transaction_states=tuple(
-                    ListTransactionsResponseTransaction(
-                        transactional_id=each.transactional_id,
-                        producer_id=each.producer_id,
-                        transaction_state=each.state.value,
-                    )
-                    for each in transactions
-                    if may_use_id(call, AclOperation.DESCRIBE, each.transactional_id)
-                ),
-            )
-        )
+        call.run(_answer(call, unknown, found))
 
     if unknown and not known:
         # Whoever asks for nothing but states that do not exist gets nothing.
@@ -49,4 +37,26 @@ def list_transactions(request: ListTransactionsRequest, call: Request) -> None:
         request.duration_filter,
         request.transactional_id_pattern,
         done,
+    )
+
+
+def _answer(call: Request, unknown: tuple[str, ...], found: ListedTransactions | ApiError) -> Iterator[None]:
+    rows: list[ListTransactionsResponseTransaction] = []
+    for each in () if isinstance(found, ApiError) else found.transactions:
+        if may_use_id(call, AclOperation.DESCRIBE, each.transactional_id):
+            rows.append(
+                ListTransactionsResponseTransaction(
+                    transactional_id=each.transactional_id,
+                    producer_id=each.producer_id,
+                    transaction_state=each.state.value,
+                )
+            )
+        yield
+    call.reply(
+        ListTransactionsResponse(
+            throttle_time_ms=call.charge_time(),
+            error_code=code_in(found),
+            unknown_state_filters=unknown,
+            transaction_states=tuple(rows),
+        )
     )

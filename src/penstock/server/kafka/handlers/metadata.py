@@ -1,12 +1,12 @@
 """Metadata: brokers, topics and partition leaders; creates missing topics if that is enabled."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from uuid import UUID
 
-from penstock.core.metadata import is_internal, problem_with_name
+from penstock.core.metadata import Topic, is_internal, problem_with_name
 from penstock.core.model import ApiError, ErrorKind, TopicId
-from penstock.core.protocol import ErrorCode
+from penstock.core.protocol import ErrorCode, Steps
 from penstock.core.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -23,8 +23,10 @@ from penstock.server.kafka.response_rows import (
     NOT_ASKED,
     TopicRows,
     authorized_operations,
+    collected,
     may_create,
     topic_resource,
+    unique,
 )
 from penstock.server.kafka.router import routes
 
@@ -32,17 +34,20 @@ TOPIC_IDS_SINCE = 12
 # Other responses wait behind this one: after a while the client should ask again.
 CREATION_MS = 5_000
 TopicErrors = dict[str, ApiError]
+AskedTopics = Iterable[tuple[UUID, str | None]]
 
 
 @routes.handles(MetadataRequest)
-def metadata(request: MetadataRequest, call: Request) -> None:
+def metadata(request: MetadataRequest, call: Request) -> Iterator[None]:
     """Reply from the committed image; topics that are to be created come first."""
     if not _is_valid(request, call.version):
-        _refuse(request, call)
+        yield from _refuse(request, call)
         return
-    missing = [] if _asks_for_all(request, call.version) else list(_to_create(request, call))
+    # Each once, however often it is named: a short request must not have an endless response.
+    asked = yield from unique((topic.topic_id, topic.name) for topic in request.topics or ())
+    missing = yield from _to_create(request, call, asked)
     if not missing:
-        _reply(request, call, {})
+        yield from _reply(request, call, asked, {})
         return
     refusals: TopicErrors = {}
     waiting = dict.fromkeys(missing)
@@ -52,10 +57,13 @@ def metadata(request: MetadataRequest, call: Request) -> None:
         if isinstance(outcome, ApiError):
             refusals[name] = outcome
         if not waiting and call.is_open:
-            _reply(request, call, refusals)
+            call.run(_reply(request, call, asked, refusals))
 
     for name in missing:
-        call.backend.topics.auto_create(name, partial(created, name), timeout_ms=CREATION_MS)
+        call.backend.topics.auto_create(
+            name, partial(created, name), timeout_ms=CREATION_MS, client=call.session.host
+        )
+        yield
 
 
 def _asks_for_all(request: MetadataRequest, version: int) -> bool:
@@ -69,32 +77,41 @@ def _is_valid(request: MetadataRequest, version: int) -> bool:
     )
 
 
-def _refuse(request: MetadataRequest, call: Request) -> None:
-    rows = tuple(
+def _refuse(request: MetadataRequest, call: Request) -> Iterator[None]:
+    rows = yield from collected(
         _failed(ErrorCode.INVALID_REQUEST, topic.name or "", topic.topic_id) for topic in request.topics or ()
     )
     call.reply(MetadataResponse(throttle_time_ms=call.charge_time(), brokers=(), topics=rows))
 
 
-def _to_create(request: MetadataRequest, call: Request) -> Iterator[str]:
+def _to_create(request: MetadataRequest, call: Request, asked: AskedTopics) -> Steps[list[str]]:
     """The missing topics that this caller may create, if the request allows it."""
-    if not request.allow_auto_topic_creation:
-        return
+    missing: list[str] = []
+    if not request.allow_auto_topic_creation or _asks_for_all(request, call.version):
+        return missing
     image = call.backend.controller.image
-    for name in dict.fromkeys(topic.name for topic in request.topics or () if topic.topic_id == ZERO_UUID):
-        if name is None or image.topic_id(name) is not None or problem_with_name(name) is not None:
+    for topic_id, name in asked:
+        yield
+        if name is None or topic_id != ZERO_UUID or image.topic_id(name) is not None:
             continue
-        if call.authorize(AclOperation.DESCRIBE, topic_resource(name)) and may_create(call, name):
-            yield name
+        if problem_with_name(name) is None and _may_auto_create(call, name):
+            missing.append(name)
+    return missing
 
 
-def _reply(request: MetadataRequest, call: Request, refusals: TopicErrors) -> None:
+def _may_auto_create(call: Request, name: str) -> bool:
+    return call.authorize(AclOperation.DESCRIBE, topic_resource(name)) and may_create(call, name)
+
+
+def _reply(
+    request: MetadataRequest, call: Request, asked: AskedTopics, refusals: TopicErrors
+) -> Iterator[None]:
     image, reach = call.backend.controller.image, ListenerView(call)
     rows = TopicRows(call, reach, with_operations=request.include_topic_authorized_operations)
     if _asks_for_all(request, call.version):
-        topics = tuple(rows.everything())
+        topics = yield from rows.everything()
     else:
-        topics = tuple(_asked_for(request, call, rows, refusals))
+        topics = yield from _asked_for(request, call, asked, rows, refusals)
     call.reply(
         MetadataResponse(
             throttle_time_ms=call.charge_time(),
@@ -115,31 +132,39 @@ def _reply(request: MetadataRequest, call: Request, refusals: TopicErrors) -> No
 
 
 def _asked_for(
-    request: MetadataRequest, call: Request, rows: TopicRows, refusals: TopicErrors
-) -> Iterator[MetadataResponseTopic]:
+    request: MetadataRequest, call: Request, asked: AskedTopics, rows: TopicRows, refusals: TopicErrors
+) -> Steps[tuple[MetadataResponseTopic, ...]]:
+    found: list[MetadataResponseTopic] = []
+    for topic_id, name in asked:
+        topic = _topic_or_error(request, call, topic_id, name, refusals)
+        if isinstance(topic, Topic):
+            topic = yield from rows.row(topic)
+        found.append(topic)
+        yield
+    return tuple(found)
+
+
+def _topic_or_error(
+    request: MetadataRequest, call: Request, topic_id: UUID, name: str | None, refusals: TopicErrors
+) -> Topic | MetadataResponseTopic:
     image = call.backend.controller.image
-    unique = dict.fromkeys((topic.topic_id, topic.name) for topic in request.topics or ())
-    for topic_id, name in unique:
-        if topic_id != ZERO_UUID:
-            yield _by_id(call, rows, TopicId(topic_id))
-        elif name is None:
-            yield _failed(ErrorCode.INVALID_REQUEST, None)
-        elif not call.authorize(AclOperation.DESCRIBE, topic_resource(name)):
-            yield _failed(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
-        elif (topic := image.topic(name)) is not None:
-            yield rows.row(topic)
-        else:
-            yield _failed(_missing_code(request, call, name, refusals), name)
+    if topic_id != ZERO_UUID:
+        return _by_id(call, TopicId(topic_id))
+    if name is None:
+        return _failed(ErrorCode.INVALID_REQUEST, None)
+    if not call.authorize(AclOperation.DESCRIBE, topic_resource(name)):
+        return _failed(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+    return image.topic(name) or _failed(_missing_code(request, call, name, refusals), name)
 
 
-def _by_id(call: Request, rows: TopicRows, topic_id: TopicId) -> MetadataResponseTopic:
+def _by_id(call: Request, topic_id: TopicId) -> Topic | MetadataResponseTopic:
     topic = call.backend.controller.image.topic_by_id(topic_id)
     if topic is None:
         return _failed(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
     if not call.authorize(AclOperation.DESCRIBE, topic_resource(topic.name)):
         # The id reveals nothing, the name would.
         return _failed(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
-    return rows.row(topic)
+    return topic
 
 
 def _missing_code(request: MetadataRequest, call: Request, name: str, refusals: TopicErrors) -> ErrorCode:

@@ -1,12 +1,21 @@
 """OffsetFetch: how far groups have read; -1 where a group has committed nothing, known or not."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import groupby, islice
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-from penstock.core.groups import FetchedOffset, FetchedOffsets, FetchOffsets, Reply, TopicToFetch
+from penstock.core.groups import (
+    FetchedOffset,
+    FetchedOffsets,
+    FetchOffsets,
+    OnReply,
+    Reply,
+    TopicToFetch,
+)
 from penstock.core.model import ApiError, PartitionIndex, TopicId, TopicName, TopicPartition
-from penstock.core.protocol import ZERO_UUID, ErrorCode
+from penstock.core.protocol import ZERO_UUID, ErrorCode, Steps
 from penstock.core.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -19,13 +28,17 @@ from penstock.core.protocol.messages.offset_fetch import (
 )
 from penstock.security import AclOperation
 from penstock.server.kafka.errors import code_of
+from penstock.server.kafka.portions import Portions
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import ResponseRows, code_in, may, topic_resource
+from penstock.server.kafka.response_rows import ResponseRows, code_in, collected, may, topic_resource
 from penstock.server.kafka.router import routes
 
 GROUP_ERRORS_SINCE = 2
 BATCHES_SINCE = 8
 TOPIC_IDS_SINCE = 10
+# A topic with more partitions is passed on in parts.
+PARTITIONS_PER_ROW = 16
+ROWS_PER_PORTION = 50
 
 
 class RequestedTopic(NamedTuple):
@@ -45,63 +58,64 @@ class OffsetReader(NamedTuple):
     member_epoch: int = -1
 
 
-class OffsetRow(NamedTuple):
-    """One partition of a response."""
-
-    fetched: FetchedOffset
-    code: ErrorCode
-
-
 class FetchedGroup(NamedTuple):
-    """The result for one group; topics in the order of the request."""
+    """The result for one group: what the coordinator returned for these topics, or for all that it has."""
 
+    group_id: str
     code: ErrorCode
-    topics: Sequence[tuple[RequestedTopic, Sequence[OffsetRow]]] = ()
+    topics: Sequence[RequestedTopic] | None = ()
+    offsets: Sequence[FetchedOffset] = ()
+
+
+OffsetRow: TypeAlias = tuple[FetchedOffset, ErrorCode]
+TopicRows: TypeAlias = tuple[RequestedTopic, Iterator[OffsetRow]]
 
 
 @routes.handles(OffsetFetchRequest)
-def offset_fetch(request: OffsetFetchRequest, call: Request) -> None:
+def offset_fetch(request: OffsetFetchRequest, call: Request) -> Iterator[None]:
     stable = request.require_stable
     if call.version < BATCHES_SINCE:
         asked = request.topics
-        topics = (
-            None
-            if asked is None
-            else _wanted(call, ((topic.name, ZERO_UUID, topic.partition_indexes) for topic in asked))
-        )
+        topics: list[RequestedTopic] | None = None
+        if asked is not None:
+            named = ((topic.name, ZERO_UUID, topic.partition_indexes) for topic in asked)
+            topics = yield from _wanted(call, named)
         reader = OffsetReader(request.group_id)
-        _fetch(call, reader, topics, stable, lambda found: _answer_one(call, topics, found))
+        yield from _fetch(
+            call, reader, topics, stable, lambda found: call.run(_answer_one(call, topics, found))
+        )
         return
     # Each once, however often it is named: a short request must not have an endless response.
     groups: dict[str, list[OffsetFetchRequestGroup]] = {}
     for group in request.groups:
         groups.setdefault(group.group_id, []).append(group)
-    rows: ResponseRows[OffsetFetchResponseGroup] = ResponseRows(
-        len(groups),
-        lambda found: call.reply(
-            OffsetFetchResponse(throttle_time_ms=call.charge_time(), groups=found),
-        ),
+        yield
+    rows: ResponseRows[FetchedGroup] = ResponseRows(
+        len(groups), lambda found: call.run(_answer_groups(call, found))
     )
-    for index, (group_id, named) in enumerate(groups.items()):
-        topics = (
-            None
-            if any(group.topics is None for group in named)
-            else _wanted(
+    for index, (group_id, parts) in enumerate(groups.items()):
+        topics = None
+        if not any(group.topics is None for group in parts):
+            topics = yield from _wanted(
                 call,
-                ((t.name, t.topic_id, t.partition_indexes) for group in named for t in group.topics or ()),
+                ((t.name, t.topic_id, t.partition_indexes) for group in parts for t in group.topics or ()),
             )
-        )
-        reader = OffsetReader(group_id, named[-1].member_id, named[-1].member_epoch)
-        _fetch(call, reader, topics, stable, _row_of(rows, index, group_id))
+        reader = OffsetReader(group_id, parts[-1].member_id, parts[-1].member_epoch)
+        yield from _fetch(call, reader, topics, stable, partial(rows.put, index))
+        yield
     rows.end()
 
 
-def _wanted(call: Request, named: Iterable[tuple[str, UUID, Sequence[int]]]) -> list[RequestedTopic]:
+def _wanted(call: Request, named: Iterable[tuple[str, UUID, Sequence[int]]]) -> Steps[list[RequestedTopic]]:
     """Each topic and each partition once, however often it is named."""
     wanted: dict[tuple[str, UUID], dict[int, None]] = {}
     for name, topic_id, partitions in named:
         wanted.setdefault((name, topic_id), {}).update(dict.fromkeys(partitions))
-    return [_wanted_topic(call, *topic, tuple(indexes)) for topic, indexes in wanted.items()]
+        yield
+    found = yield from collected(
+        _wanted_topic(call, *topic, tuple(indexes)) for topic, indexes in wanted.items()
+    )
+    return list(found)
 
 
 def _wanted_topic(call: Request, name: str, topic_id: UUID, partitions: Sequence[int]) -> RequestedTopic:
@@ -121,132 +135,158 @@ def _fetch(
     topics: list[RequestedTopic] | None,
     stable: bool,
     finish: Callable[[FetchedGroup], None],
-) -> None:
+) -> Iterator[None]:
     if not may(call, AclOperation.DESCRIBE, reader.group_id):
-        finish(FetchedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        finish(FetchedGroup(reader.group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return
+    fetch = _GroupFetch(call, reader, topics, stable, finish)
+    if topics is None:
+        fetch.submit(None, fetch.everything)
         return
     image = call.backend.controller.image
+    wanted: list[TopicToFetch] = []
+    for topic in topics:
+        if topic.code is not ErrorCode.NONE:
+            continue
+        name, topic_id = TopicName(topic.name), image.topic_id(topic.name)
+        for start in range(0, len(topic.partitions), PARTITIONS_PER_ROW):
+            indexes = topic.partitions[start : start + PARTITIONS_PER_ROW]
+            wanted.append(TopicToFetch(name, tuple(map(PartitionIndex, indexes)), topic_id))
+            yield
+    Portions(call, wanted, fetch.submit, fetch.take, fetch.done, ROWS_PER_PORTION).start()
 
-    def done(reply: Reply) -> None:
-        if not isinstance(reply, FetchedOffsets):
-            finish(FetchedGroup(code_in(reply)))
-        elif topics is None:
-            finish(FetchedGroup(ErrorCode.NONE, _everything(call, reply)))
-        else:
-            finish(FetchedGroup(ErrorCode.NONE, _matched(topics, reply)))
 
-    call.backend.groups.submit(
-        FetchOffsets(
-            on_reply=done,
-            group_id=reader.group_id,
-            member_id=reader.member_id,
-            member_epoch=reader.member_epoch,
-            topics=None
-            if topics is None
-            else tuple(
-                TopicToFetch(
-                    TopicName(topic.name),
-                    tuple(PartitionIndex(index) for index in topic.partitions),
-                    image.topic_id(topic.name),
-                )
-                for topic in topics
-                if topic.code is ErrorCode.NONE
-            ),
-            require_stable=stable,
+class _GroupFetch:
+    """The offsets of one group, as far as its coordinator has returned them."""
+
+    __slots__ = ("_call", "_code", "_finish", "_offsets", "_reader", "_stable", "_topics")
+
+    def __init__(
+        self,
+        call: Request,
+        reader: OffsetReader,
+        topics: list[RequestedTopic] | None,
+        stable: bool,
+        finish: Callable[[FetchedGroup], None],
+    ) -> None:
+        self._call = call
+        self._reader = reader
+        self._topics = topics
+        self._stable = stable
+        self._finish = finish
+        self._code = ErrorCode.NONE
+        self._offsets: list[FetchedOffset] = []
+
+    def submit(self, wanted: Sequence[TopicToFetch] | None, on_reply: OnReply) -> None:
+        group_id, member_id, member_epoch = self._reader
+        self._call.backend.groups.submit(
+            FetchOffsets(
+                on_reply=on_reply,
+                group_id=group_id,
+                member_id=member_id,
+                member_epoch=member_epoch,
+                topics=None if wanted is None else tuple(wanted),
+                require_stable=self._stable,
+            )
         )
-    )
+
+    def take(self, _wanted: Sequence[TopicToFetch] | None, reply: Reply) -> None:
+        if isinstance(reply, FetchedOffsets):
+            self._offsets += reply.offsets
+        else:
+            self._code = code_in(reply)
+
+    def everything(self, reply: Reply) -> None:
+        self.take(None, reply)
+        self.done()
+
+    def done(self) -> None:
+        group_id, code = self._reader.group_id, self._code
+        if code is ErrorCode.NONE:
+            self._finish(FetchedGroup(group_id, code, self._topics, self._offsets))
+        else:
+            self._finish(FetchedGroup(group_id, code))
 
 
-def _everything(call: Request, reply: FetchedOffsets) -> list[tuple[RequestedTopic, list[OffsetRow]]]:
-    """Every position of the group, by topic; of topics the caller may not see, none."""
-    by_topic: dict[str, list[FetchedOffset]] = {}
-    for fetched in reply.offsets:
-        by_topic.setdefault(fetched.partition.topic, []).append(fetched)
-    found = []
-    for name, offsets in by_topic.items():
+def _topics(call: Request, found: FetchedGroup) -> Iterator[TopicRows]:
+    """The rows of each topic, in the order of the request; topics not passed on keep their error."""
+    if found.topics is None:
+        yield from _everything(call, found.offsets)
+        return
+    answers = iter(found.offsets)
+    for topic in found.topics:
+        if topic.code is ErrorCode.NONE:
+            yield topic, map(_row, islice(answers, len(topic.partitions)))
+        else:
+            yield topic, _failed(topic, topic.code)
+
+
+def _everything(call: Request, offsets: Iterable[FetchedOffset]) -> Iterator[TopicRows]:
+    """Every position of the group, by topic; of topics the caller may not see, none.
+
+    The coordinator returns them in the order of topics.
+    """
+    for name, of_topic in groupby(offsets, key=lambda fetched: fetched.partition.topic):
         topic_id = call.backend.controller.image.topic_id(name)
         unnameable = call.version >= TOPIC_IDS_SINCE and topic_id is None
         if not unnameable and call.authorize(AclOperation.DESCRIBE, topic_resource(name)):
-            found.append(
-                (RequestedTopic(name, topic_id or ZERO_UUID, ()), [_row(fetched) for fetched in offsets])
-            )
-    return found
-
-
-def _matched(
-    topics: list[RequestedTopic], reply: FetchedOffsets
-) -> list[tuple[RequestedTopic, list[OffsetRow]]]:
-    """The coordinator's rows in the order of the request; topics not passed on keep their error."""
-    answers = iter(reply.offsets)
-    return [
-        (
-            topic,
-            [_row(next(answers)) for _ in topic.partitions]
-            if topic.code is ErrorCode.NONE
-            else _failed(topic, topic.code),
-        )
-        for topic in topics
-    ]
+            yield RequestedTopic(name, topic_id or ZERO_UUID, ()), map(_row, of_topic)
 
 
 def _row(fetched: FetchedOffset) -> OffsetRow:
-    return OffsetRow(fetched, ErrorCode.NONE if fetched.kind is None else code_of(ApiError(fetched.kind)))
+    return fetched, ErrorCode.NONE if fetched.kind is None else code_of(ApiError(fetched.kind))
 
 
-def _failed(topic: RequestedTopic, code: ErrorCode) -> list[OffsetRow]:
+def _failed(topic: RequestedTopic, code: ErrorCode) -> Iterator[OffsetRow]:
     name = TopicName(topic.name)
-    return [OffsetRow(FetchedOffset(TopicPartition(name, PartitionIndex(i))), code) for i in topic.partitions]
+    return ((FetchedOffset(TopicPartition(name, PartitionIndex(i))), code) for i in topic.partitions)
 
 
-def _row_of(
-    rows: ResponseRows[OffsetFetchResponseGroup], index: int, group_id: str
-) -> Callable[[FetchedGroup], None]:
-    def finish(found: FetchedGroup) -> None:
-        topics = tuple(
-            OffsetFetchResponseGroupTopic(
-                topic_id=topic.topic_id,
-                name=topic.name,
-                partitions=tuple(
-                    OffsetFetchResponseGroupPartition(
-                        partition_index=fetched.partition.partition,
-                        committed_offset=fetched.offset,
-                        committed_leader_epoch=fetched.leader_epoch,
-                        metadata=fetched.metadata,
-                        error_code=code,
-                    )
-                    for fetched, code in positions
-                ),
+def _answer_groups(call: Request, found: Sequence[FetchedGroup]) -> Iterator[None]:
+    groups: list[OffsetFetchResponseGroup] = []
+    for group in found:
+        topics: list[OffsetFetchResponseGroupTopic] = []
+        for topic, positions in _topics(call, group):
+            rows = yield from collected(
+                OffsetFetchResponseGroupPartition(
+                    partition_index=fetched.partition.partition,
+                    committed_offset=fetched.offset,
+                    committed_leader_epoch=fetched.leader_epoch,
+                    metadata=fetched.metadata,
+                    error_code=code,
+                )
+                for fetched, code in positions
             )
-            for topic, positions in found.topics
+            topics.append(
+                OffsetFetchResponseGroupTopic(topic_id=topic.topic_id, name=topic.name, partitions=rows)
+            )
+            yield
+        groups.append(
+            OffsetFetchResponseGroup(group_id=group.group_id, topics=tuple(topics), error_code=group.code)
         )
-        rows.put(index, OffsetFetchResponseGroup(group_id=group_id, topics=topics, error_code=found.code))
+        yield
+    call.reply(OffsetFetchResponse(throttle_time_ms=call.charge_time(), groups=tuple(groups)))
 
-    return finish
 
-
-def _answer_one(call: Request, topics: list[RequestedTopic] | None, found: FetchedGroup) -> None:
+def _answer_one(call: Request, asked: Sequence[RequestedTopic] | None, found: FetchedGroup) -> Iterator[None]:
+    positions_by_topic = _topics(call, found)
     if call.version < GROUP_ERRORS_SINCE and found.code is not ErrorCode.NONE:
         # These versions have no field for the group's error, only for its partitions'.
-        found = FetchedGroup(found.code, [(topic, _failed(topic, found.code)) for topic in topics or ()])
-    call.reply(
-        OffsetFetchResponse(
-            throttle_time_ms=call.charge_time(),
-            topics=tuple(
-                OffsetFetchResponseTopic(
-                    name=topic.name,
-                    partitions=tuple(
-                        OffsetFetchResponsePartition(
-                            partition_index=fetched.partition.partition,
-                            committed_offset=fetched.offset,
-                            committed_leader_epoch=fetched.leader_epoch,
-                            metadata=fetched.metadata,
-                            error_code=code,
-                        )
-                        for fetched, code in positions
-                    ),
-                )
-                for topic, positions in found.topics
-            ),
-            error_code=found.code,
+        positions_by_topic = ((topic, _failed(topic, found.code)) for topic in asked or ())
+    topics: list[OffsetFetchResponseTopic] = []
+    for topic, positions in positions_by_topic:
+        rows = yield from collected(
+            OffsetFetchResponsePartition(
+                partition_index=fetched.partition.partition,
+                committed_offset=fetched.offset,
+                committed_leader_epoch=fetched.leader_epoch,
+                metadata=fetched.metadata,
+                error_code=code,
+            )
+            for fetched, code in positions
         )
+        topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=rows))
+        yield
+    call.reply(
+        OffsetFetchResponse(throttle_time_ms=call.charge_time(), topics=tuple(topics), error_code=found.code)
     )

@@ -1,5 +1,7 @@
 """OffsetForLeaderEpoch: where an epoch ended, so that a client can tell what was truncated."""
 
+from collections.abc import Iterator
+
 from penstock.core.model import ApiError
 from penstock.core.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -12,23 +14,18 @@ from penstock.security import AclOperation
 from penstock.server.kafka.errors import code_of
 from penstock.server.kafka.partition_lookup import partition_of
 from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import collected
 from penstock.server.kafka.router import routes
 
 
 @routes.handles(OffsetForLeaderEpochRequest)
-def offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, call: Request) -> None:
-    call.reply(
-        OffsetForLeaderEpochResponse(
-            throttle_time_ms=call.charge_time(),
-            topics=tuple(
-                OffsetForLeaderEpochResponseTopic(
-                    topic=topic.topic,
-                    partitions=tuple(_row(call, topic.topic, part) for part in topic.partitions),
-                )
-                for topic in request.topics
-            ),
-        )
-    )
+def offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, call: Request) -> Iterator[None]:
+    topics: list[OffsetForLeaderEpochResponseTopic] = []
+    for topic in request.topics:
+        rows = yield from collected(_row(call, topic.topic, part) for part in topic.partitions)
+        topics.append(OffsetForLeaderEpochResponseTopic(topic=topic.topic, partitions=rows))
+        yield
+    call.reply(OffsetForLeaderEpochResponse(throttle_time_ms=call.charge_time(), topics=tuple(topics)))
 
 
 def _row(

@@ -4,7 +4,7 @@ The records stay in the receive buffer until they are appended. `broker.produce`
 appended and when it is acknowledged; this module only translates.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from functools import partial
 from uuid import UUID
 
@@ -13,8 +13,8 @@ from penstock.broker.produce import AppendResult, PendingBatch, PendingProduce, 
 from penstock.broker.transactions.verification import TransactionalRequest
 from penstock.core.metadata import INTERNAL_TOPICS
 from penstock.core.model import ApiError, ErrorKind, TopicId
-from penstock.core.protocol import ErrorCode
-from penstock.core.protocol.codec import decoders
+from penstock.core.protocol import ErrorCode, TooManyEntries, exceeds_entries
+from penstock.core.protocol.codec import decoder_in_steps, decoders
 from penstock.core.protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -30,6 +30,8 @@ from penstock.security import AclOperation, QuotaType, Resource, ResourceType
 from penstock.server.kafka.errors import code_of, message_of
 from penstock.server.kafka.partition_lookup import LeaderHints, PartitionLeader, partition_of
 from penstock.server.kafka.request import Request
+from penstock.server.kafka.request_limits import REQUEST_LIMITS
+from penstock.server.kafka.response_rows import collected
 from penstock.server.kafka.response_template import MARKS, ResponseTemplates, Template
 from penstock.server.kafka.router import routes
 
@@ -46,48 +48,77 @@ NO_HINT = ProduceResponseLeader()
 DECODERS = decoders(ProduceRequest)
 LOG_START_SINCE = 5
 TEMPLATES = ResponseTemplates()
+LIMIT = REQUEST_LIMITS["Produce"]
+# Requests up to this size are decoded in one go: most have a single batch.
+WHOLE_BYTES_MAX = 32 << 10
+# Topics and batches that are served at once, however many bytes they have.
+AT_ONCE_MAX = 64
 
 
 @routes.handles_frames(ProduceRequest)
-def produce(  # noqa: C901 - the hot path, straight on purpose
-    call: Request, frame: memoryview, position: int
-) -> None:
+def produce(call: Request, frame: memoryview, position: int) -> None:
+    if len(frame) > WHOLE_BYTES_MAX:
+        call.run(_large(call, call.connection.keep(frame), position), is_long_poll=True)
+        return
     request, _ = DECODERS[call.version](frame, position)
-    if request.acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
-        _refuse_all(call, request, ErrorCode.INVALID_REQUIRED_ACKS)
-        return
-    if request.transactional_id is not None and not _may_use(call, request.transactional_id):
-        _refuse_all(call, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return
     topics, acks = request.topic_data, request.acks
     if (
         len(topics) == 1
         and len(topics[0].partition_data) == 1
-        and acks != NO_ACKS
+        and acks in (LEADER_ACKS, ALL_ACKS)
         and request.transactional_id is None
         and call.version >= LOG_START_SINCE
         and _produce_one(call, topics[0], acks, request.timeout_ms)
     ):
         return
-    by_id = call.version >= TOPIC_IDS_SINCE
+    if exceeds_entries(request, AT_ONCE_MAX):
+        # From the start, with a frame that stays: others use the buffer of this one.
+        call.run(_large(call, call.connection.keep(frame), position), is_long_poll=True)
+    else:
+        _run(_produce_all(call, request, len(frame)))
+
+
+def _large(call: Request, frame: memoryview, position: int) -> Iterator[None]:
+    """A request of many bytes or many batches; that of a few batches has one step."""
+    try:
+        decode = decoder_in_steps(ProduceRequest, call.version)
+        request, _ = yield from decode(frame, position, LIMIT.entries_max)
+    except TooManyEntries:
+        call.refuse(f"it has more than {LIMIT.entries_max:,} entries")
+        return
+    steps = _produce_all(call, request, len(frame))
+    if exceeds_entries(request, AT_ONCE_MAX):
+        yield from steps
+    else:
+        # At once, as the small ones: it does not wait for large requests of other clients.
+        _run(steps)
+
+
+def _run(steps: Iterator[None]) -> None:
+    for _ in steps:
+        pass
+
+
+def _produce_all(call: Request, request: ProduceRequest, frame_bytes: int) -> Iterator[None]:
+    """Append every batch, each in a step of its own."""
+    if request.acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
+        yield from _refuse_all(call, request, ErrorCode.INVALID_REQUIRED_ACKS)
+        return
+    if request.transactional_id is not None and not _may_use(call, request.transactional_id):
+        yield from _refuse_all(call, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return
     batches: list[tuple[LeaderPartition | ApiError, memoryview | None]] = []
     names: list[str] = []
-    led = call.backend.partitions.led_by_name
     for topic in request.topic_data:
-        name = topic.name
-        if by_id:
-            name = call.backend.controller.image.topic_name(TopicId(topic.topic_id)) or ""
+        name = _name_of(call, topic)
         names.append(name)
-        refused = UNKNOWN_ID if by_id and not name else INTERNAL if name in INTERNAL_TOPICS else None
         for part in topic.partition_data:
             records = part.records
             assert records is None or isinstance(records, memoryview)
-            target = refused or led.get((name, part.index))
-            if target is None or call.authorizer is not None:
-                target = refused or partition_of(call, name, part.index, AclOperation.WRITE)
-            batches.append((target, records))
+            batches.append((_target(call, name, part.index), records))
+            yield
     if call.authorizer is not None:
-        call.charge(QuotaType.BYTES_IN, len(frame))
+        call.charge(QuotaType.BYTES_IN, frame_bytes)
     pending = PendingProduce(
         request.acks,
         request.timeout_ms,
@@ -96,13 +127,32 @@ def produce(  # noqa: C901 - the hot path, straight on purpose
         call.pause_reads,
         call.resume_reads,
     )
+    pending.client = id(call.connection)
     if request.transactional_id is not None:
         pending.transaction = TransactionalRequest(
             request.transactional_id,
             call.version >= ADDS_PARTITIONS_SINCE,
             call.version >= ABORTABLE_SINCE,
         )
-    call.backend.produce_service.produce(pending, batches)
+    yield from call.backend.produce_service.produce_in_steps(pending, batches)
+
+
+def _name_of(call: Request, topic: ProduceRequestTopic) -> str:
+    """Empty for an id that no topic has."""
+    if call.version < TOPIC_IDS_SINCE:
+        return topic.name
+    return call.backend.controller.image.topic_name(TopicId(topic.topic_id)) or ""
+
+
+def _target(call: Request, name: str, index: int) -> LeaderPartition | ApiError:
+    if not name and call.version >= TOPIC_IDS_SINCE:
+        return UNKNOWN_ID
+    if name in INTERNAL_TOPICS:
+        return INTERNAL
+    target = call.backend.partitions.led_by_name.get((name, index))
+    if target is None or call.authorizer is not None:
+        return partition_of(call, name, index, AclOperation.WRITE)
+    return target
 
 
 def _produce_one(call: Request, topic: ProduceRequestTopic, acks: int, timeout_ms: int) -> bool:
@@ -148,6 +198,10 @@ class SingleProduce(PendingBatch):
         self._template = template
         self._topic_id = topic_id
 
+    @property
+    def client(self) -> Hashable:
+        return id(self._call.connection)
+
     def respond(self, result: AppendResult | ApiError) -> None:
         if not isinstance(result, ApiError):
             self._call.reply_template(self._template, result[0], result[2], result[3])
@@ -173,9 +227,7 @@ def _may_use(call: Request, transactional_id: str) -> bool:
     return call.authorize(AclOperation.WRITE, Resource(ResourceType.TRANSACTIONAL_ID, transactional_id))
 
 
-def _respond(  # noqa: C901 - the hot path, straight on purpose
-    call: Request, request: ProduceRequest, names: list[str], results: Results
-) -> None:
+def _respond(call: Request, request: ProduceRequest, names: list[str], results: Results) -> None:
     """Every batch has its result: in the order in which the request names them."""
     if len(results) == 1 and request.acks != NO_ACKS and call.version >= LOG_START_SINCE:
         result = results[0]
@@ -187,12 +239,23 @@ def _respond(  # noqa: C901 - the hot path, straight on purpose
             template = TEMPLATES.by_key.get(key) or _add_template(key, call, topic, index)
             call.reply_template(template, result[0], result[2], result[3])
             return
+    steps = _respond_in_steps(call, request, names, results)
+    if len(results) > AT_ONCE_MAX:
+        call.run(steps)
+    else:
+        _run(steps)
+
+
+def _respond_in_steps(
+    call: Request, request: ProduceRequest, names: list[str], results: Results
+) -> Iterator[None]:
     redirects: LeaderHints | None = None
     topics: list[ProduceResponseTopic] = []
     position, refused = 0, False
     for topic, name in zip(request.topic_data, names, strict=True):
         rows: list[ProduceResponsePartition] = []
         for part in topic.partition_data:
+            yield
             result = results[position]
             position += 1
             if not isinstance(result, ApiError):
@@ -265,16 +328,11 @@ def _failed(index: int, code: ErrorCode) -> ProduceResponsePartition:
     return ProduceResponsePartition(index=index, error_code=code, base_offset=-1)
 
 
-def _refuse_all(call: Request, request: ProduceRequest, code: ErrorCode) -> None:
-    call.reply(
-        ProduceResponse(
-            responses=tuple(
-                ProduceResponseTopic(
-                    topic_id=topic.topic_id,
-                    name=topic.name,
-                    partition_responses=tuple(_failed(part.index, code) for part in topic.partition_data),
-                )
-                for topic in request.topic_data
-            )
+def _refuse_all(call: Request, request: ProduceRequest, code: ErrorCode) -> Iterator[None]:
+    topics: list[ProduceResponseTopic] = []
+    for topic in request.topic_data:
+        rows = yield from collected(_failed(part.index, code) for part in topic.partition_data)
+        topics.append(
+            ProduceResponseTopic(topic_id=topic.topic_id, name=topic.name, partition_responses=rows)
         )
-    )
+    call.reply(ProduceResponse(responses=tuple(topics)))

@@ -1,9 +1,10 @@
 """QueueDescribe: queues in numbers, also those that nobody consumes. An API of Penstock, not of Kafka."""
 
-from functools import partial
+from collections.abc import Iterator
 
 from penstock.broker.queues.queue_admin import QueuesDescribed
-from penstock.core.protocol import ErrorCode
+from penstock.core.model import TopicId
+from penstock.core.protocol import ErrorCode, Steps
 from penstock.core.protocol.messages.queue_describe import (
     QueueDescribeRequest,
     QueueDescribeResponse,
@@ -20,17 +21,22 @@ NAMES_MAX = 10_000
 
 
 @routes.handles(QueueDescribeRequest)
-def queue_describe(request: QueueDescribeRequest, call: Request) -> None:
+def queue_describe(request: QueueDescribeRequest, call: Request) -> Iterator[None]:
     image = call.backend.controller.image
-    refused = _refusal(request, call)
-    found = [image.topic(name) for name in request.topics]
-    topic_ids = [topic.id for topic in found if topic is not None]
-    if refused is None and len(topic_ids) == len(request.topics):
-        call.backend.queue_admin.describe(request.groups, topic_ids, partial(_answer, call))
-        return
+    refused = yield from _refusal(request, call)
+    topic_ids: list[TopicId] = []
+    for name in request.topics if refused is None else ():
+        topic = image.topic(name)
+        if topic is None:
+            refused = QueueRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+            break
+        topic_ids.append(topic.id)
+        yield
     if refused is None:
-        missing = next(name for name, topic in zip(request.topics, found, strict=True) if topic is None)
-        refused = QueueRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {missing}")
+        call.backend.queue_admin.describe(
+            request.groups, topic_ids, lambda described: call.run(_answer(call, described))
+        )
+        return
     call.reply(
         QueueDescribeResponse(
             throttle_time_ms=call.charge_time(), error_code=refused.code, error_message=refused.message
@@ -38,16 +44,17 @@ def queue_describe(request: QueueDescribeRequest, call: Request) -> None:
     )
 
 
-def _refusal(request: QueueDescribeRequest, call: Request) -> QueueRefusal | None:
+def _refusal(request: QueueDescribeRequest, call: Request) -> Steps[QueueRefusal | None]:
     if max(len(request.groups), len(request.topics)) > NAMES_MAX:
         return QueueRefusal(ErrorCode.INVALID_REQUEST, f"one request names {NAMES_MAX:,} groups at most")
     for group_id in request.groups:
         if not may(call, AclOperation.DESCRIBE, group_id):
             return QueueRefusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"group {group_id}: not authorized")
+        yield
     return None
 
 
-def _answer(call: Request, described: QueuesDescribed) -> None:
+def _answer(call: Request, described: QueuesDescribed) -> Iterator[None]:
     name_of = call.backend.controller.image.topic_name
     rows = []
     for queue in described.queues:
@@ -55,6 +62,7 @@ def _answer(call: Request, described: QueuesDescribed) -> None:
         # Queues of a deleted topic are about to be forgotten.
         if topic is not None and _may_see(call, queue.stored.queue.group_id, topic):
             rows.append(_row(topic, queue))
+        yield
     rows.sort(key=lambda row: (row.group_id, row.topic, row.partition))
     code, message = error_fields(described.error)
     call.reply(

@@ -15,7 +15,7 @@ from penstock.server.kafka.request import Request
 from penstock.server.kafka.router import routes
 from penstock.server.kafka.share_acknowledgements import SharePartition, release_all, settle_all
 from penstock.server.kafka.share_rights import share_problem
-from penstock.server.kafka.share_sessions import FINAL_EPOCH, FIRST_EPOCH, ShareSession, take_session
+from penstock.server.kafka.share_sessions import FINAL_EPOCH, FIRST_EPOCH, ShareSession
 
 NO_LEADER = ShareAcknowledgeResponseLeader(leader_id=-1, leader_epoch=-1)
 
@@ -28,7 +28,7 @@ def share_acknowledge(request: ShareAcknowledgeRequest, call: Request) -> None:
         problem = ErrorCode.INVALID_SHARE_SESSION_EPOCH, "a session begins with ShareFetch"
     session: ShareSession | ErrorCode = ErrorCode.NONE
     if problem is None:
-        session = take_session(call.connection.share_sessions, member, request.share_session_epoch)
+        session = call.connection.share_sessions.take(member, request.share_session_epoch)
     if isinstance(session, ErrorCode):
         code, message = problem or (session, None)
         call.reply(_response(request, call, code, message))

@@ -40,7 +40,6 @@ from penstock.server.kafka.share_sessions import (
     FIRST_EPOCH,
     PARTITIONS_MAX,
     ShareSession,
-    take_session,
 )
 
 RECORDS_MAX = 2_000
@@ -84,24 +83,30 @@ class ShareFetch:
         if problem is not None:
             self._refuse(*problem)
             return None
-        session = take_session(call.connection.share_sessions, self.member, epoch)
+        session = call.connection.share_sessions.take(self.member, epoch)
         if isinstance(session, ErrorCode):
             self._refuse(session, None)
             return None
-        for topic in request.topics:
-            session.partitions.update(
-                ((topic.topic_id, each.partition_index), None) for each in topic.partitions
-            )
-        for forgotten in request.forgotten_topics_data:
-            for index in forgotten.partitions:
-                session.partitions.pop((forgotten.topic_id, index), None)
+        self._change_partitions(session)
         if len(session.partitions) > PARTITIONS_MAX:
-            call.connection.share_sessions.pop(self.member, None)
+            call.connection.share_sessions.end(self.member)
             self._refuse(ErrorCode.INVALID_REQUEST, f"a session has at most {PARTITIONS_MAX} partitions")
+            return None
+        if not call.connection.share_sessions.resized(self.member):
+            self._refuse(ErrorCode.SHARE_SESSION_LIMIT_REACHED, None)
             return None
         self._session = session
         self._partitions = list(session.partitions)
         return session
+
+    def _change_partitions(self, session: ShareSession) -> None:
+        for topic in self._request.topics:
+            session.partitions.update(
+                ((topic.topic_id, each.partition_index), None) for each in topic.partitions
+            )
+        for forgotten in self._request.forgotten_topics_data:
+            for index in forgotten.partitions:
+                session.partitions.pop((forgotten.topic_id, index), None)
 
     def settled(self, codes: dict[SharePartition, ErrorCode]) -> None:
         """Acknowledgements are done: lease records, or end the session."""

@@ -1,5 +1,7 @@
 """ShareGroupDescribe: the epochs, members and assignments of share groups (KIP-932)."""
 
+from collections.abc import Iterator
+
 from penstock.core.groups import (
     DescribedShareGroup,
     DescribedShareMember,
@@ -30,6 +32,7 @@ from penstock.server.kafka.response_rows import (
     group_resource,
     may,
     topic_resource,
+    unique,
 )
 from penstock.server.kafka.router import routes
 from penstock.server.kafka.share_rights import NOT_ENABLED
@@ -38,9 +41,9 @@ Row = ShareGroupDescribeResponseGroup
 
 
 @routes.handles(ShareGroupDescribeRequest)
-def share_group_describe(request: ShareGroupDescribeRequest, call: Request) -> None:
+def share_group_describe(request: ShareGroupDescribeRequest, call: Request) -> Iterator[None]:
     # Each once, however often it is named: a short request must not have an endless response.
-    group_ids = dict.fromkeys(request.group_ids)
+    group_ids = yield from unique(request.group_ids)
     answered: ResponseRows[Row] = ResponseRows(
         len(group_ids),
         lambda groups: call.reply(
@@ -55,6 +58,7 @@ def share_group_describe(request: ShareGroupDescribeRequest, call: Request) -> N
             _describe(request, call, answered, index, group_id)
         else:
             answered.put(index, _failed(group_id, ErrorCode.UNSUPPORTED_VERSION, NOT_ENABLED))
+        yield
     answered.end()
 
 

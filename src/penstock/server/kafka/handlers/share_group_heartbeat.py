@@ -1,11 +1,12 @@
 """ShareGroupHeartbeat: everything that a member of a share group says (KIP-932)."""
 
+from collections.abc import Iterator
 from functools import partial
 
 from penstock.core.groups import ConsumerHeartbeatResult, Reply, ShareGroupHeartbeat, rows
 from penstock.core.metadata import SHARE_VERSION
 from penstock.core.model import ApiError
-from penstock.core.protocol import ErrorCode
+from penstock.core.protocol import ErrorCode, Steps
 from penstock.core.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
@@ -25,8 +26,8 @@ SUBSCRIPTION_NAMES_MAX = 10_000
 
 
 @routes.handles(ShareGroupHeartbeatRequest)
-def share_group_heartbeat(request: ShareGroupHeartbeatRequest, call: Request) -> None:
-    problem = _problem(request, call)
+def share_group_heartbeat(request: ShareGroupHeartbeatRequest, call: Request) -> Iterator[None]:
+    problem = yield from _problem(request, call)
     if problem is not None:
         call.reply(_error(call, *problem))
         return
@@ -46,7 +47,7 @@ def share_group_heartbeat(request: ShareGroupHeartbeatRequest, call: Request) ->
     )
 
 
-def _problem(request: ShareGroupHeartbeatRequest, call: Request) -> tuple[ErrorCode, str] | None:
+def _problem(request: ShareGroupHeartbeatRequest, call: Request) -> Steps[tuple[ErrorCode, str] | None]:
     if not may(call, AclOperation.READ, request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED, "the caller may not read as this group"
     if call.backend.controller.image.feature_level(SHARE_VERSION) < 1:
@@ -62,6 +63,7 @@ def _problem(request: ShareGroupHeartbeatRequest, call: Request) -> tuple[ErrorC
     for name in names:
         if not call.authorize(AclOperation.DESCRIBE, topic_resource(name)):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the caller may not see topic {name}"
+        yield
     return None
 
 

@@ -1,7 +1,9 @@
 """TxnOffsetCommit: stores how far a group has read, as part of a transaction."""
 
+from collections.abc import Iterator, Sequence
+
 from penstock.broker.transactions.verification import TransactionalRequest
-from penstock.core.groups import CommitResults, CommitTransactionOffsets, OffsetToCommit, Reply
+from penstock.core.groups import CommitResults, CommitTransactionOffsets, OffsetToCommit, OnReply, Reply
 from penstock.core.model import (
     ApiError,
     LeaderEpoch,
@@ -22,8 +24,9 @@ from penstock.core.protocol.messages.txn_offset_commit import (
 )
 from penstock.security import AclOperation, Resource, ResourceType
 from penstock.server.kafka.errors import code_of
+from penstock.server.kafka.portions import Portions
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import code_in, may, topic_resource
+from penstock.server.kafka.response_rows import code_in, collected, may, topic_resource
 from penstock.server.kafka.router import routes
 
 # KIP-890: the client aborts by itself on TRANSACTION_ABORTABLE; a commit adds the partition of the offsets.
@@ -32,47 +35,93 @@ ADDS_PARTITIONS_SINCE = 5
 
 
 @routes.handles(TxnOffsetCommitRequest)
-def txn_offset_commit(request: TxnOffsetCommitRequest, call: Request) -> None:
+def txn_offset_commit(request: TxnOffsetCommitRequest, call: Request) -> Iterator[None]:
+    commit = _Commit(request, call)
     refused = _refused(request, call)
     if refused is not None:
-        _reply(call, request, [refused] * len(request.topics), {})
+        commit.codes = [refused] * len(request.topics)
+        yield from commit.answer()
         return
-    codes = [_judge(call, topic.name) for topic in request.topics]
-    offsets = [
-        offset
-        for topic, code in zip(request.topics, codes, strict=True)
-        if code is ErrorCode.NONE
-        for offset in _offsets(call, topic)
-    ]
-
-    def done(reply: Reply) -> None:
-        if isinstance(reply, CommitResults):
-            failed = {part: code_of(ApiError(kind)) for part, kind in reply.partitions if kind is not None}
-            _reply(call, request, codes, failed)
-        else:
-            error = code_in(reply)
-            _reply(call, request, [error if own is ErrorCode.NONE else own for own in codes], {})
-
+    offsets: list[OffsetToCommit] = []
+    for topic in request.topics:
+        code = _judge(call, topic.name)
+        commit.codes.append(code)
+        topic_id = call.backend.controller.image.topic_id(topic.name)
+        for part in topic.partitions if code is ErrorCode.NONE else ():
+            offsets.append(
+                OffsetToCommit(
+                    _place(topic, part.partition_index),
+                    Offset(part.committed_offset),
+                    LeaderEpoch(part.committed_leader_epoch),
+                    part.committed_metadata or "",
+                    topic_id,
+                )
+            )
+            yield
+        yield
     if not offsets:
-        _reply(call, request, codes, {})
+        yield from commit.answer()
         return
-    call.backend.transactional_offsets.commit(
-        CommitTransactionOffsets(
-            on_reply=done,
-            group_id=request.group_id,
-            producer_id=ProducerId(request.producer_id),
-            producer_epoch=ProducerEpoch(request.producer_epoch),
-            generation=request.generation_id,
-            member_id=request.member_id,
-            instance_id=request.group_instance_id,
-            offsets=tuple(offsets),
-        ),
-        TransactionalRequest(
-            request.transactional_id,
-            call.version >= ADDS_PARTITIONS_SINCE,
-            call.version >= ABORTABLE_SINCE,
-        ),
-    )
+    Portions(call, offsets, commit.submit, commit.committed, commit.done).start()
+
+
+class _Commit:
+    """One request in progress: the errors of its topics, and of its partitions."""
+
+    __slots__ = ("_call", "_failed", "_request", "codes")
+
+    def __init__(self, request: TxnOffsetCommitRequest, call: Request) -> None:
+        self._request = request
+        self._call = call
+        self.codes: list[ErrorCode] = []
+        self._failed: dict[TopicPartition, ErrorCode] = {}
+
+    def submit(self, offsets: Sequence[OffsetToCommit], on_reply: OnReply) -> None:
+        request, call = self._request, self._call
+        call.backend.transactional_offsets.commit(
+            CommitTransactionOffsets(
+                on_reply=on_reply,
+                group_id=request.group_id,
+                producer_id=ProducerId(request.producer_id),
+                producer_epoch=ProducerEpoch(request.producer_epoch),
+                generation=request.generation_id,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                offsets=tuple(offsets),
+            ),
+            TransactionalRequest(
+                request.transactional_id,
+                call.version >= ADDS_PARTITIONS_SINCE,
+                call.version >= ABORTABLE_SINCE,
+            ),
+        )
+
+    def committed(self, offsets: Sequence[OffsetToCommit], reply: Reply) -> None:
+        if isinstance(reply, CommitResults):
+            for part, kind in reply.partitions:
+                if kind is not None:
+                    self._failed[part] = code_of(ApiError(kind))
+        else:
+            code = code_in(reply)
+            self._failed.update([(offset.partition, code) for offset in offsets])
+
+    def done(self) -> None:
+        self._call.run(self.answer())
+
+    def answer(self) -> Iterator[None]:
+        topics: list[TxnOffsetCommitResponseTopic] = []
+        for topic, code in zip(self._request.topics, self.codes, strict=True):
+            rows = yield from collected(
+                TxnOffsetCommitResponsePartition(
+                    partition_index=part.partition_index,
+                    error_code=self._failed.get(_place(topic, part.partition_index), code),
+                )
+                for part in topic.partitions
+            )
+            topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=rows))
+            yield
+        call = self._call
+        call.reply(TxnOffsetCommitResponse(throttle_time_ms=call.charge_time(), topics=tuple(topics)))
 
 
 def _refused(request: TxnOffsetCommitRequest, call: Request) -> ErrorCode | None:
@@ -96,45 +145,5 @@ def _judge(call: Request, topic: str) -> ErrorCode:
     return ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _offsets(call: Request, topic: TxnOffsetCommitRequestTopic) -> list[OffsetToCommit]:
-    topic_id = call.backend.controller.image.topic_id(topic.name)
-    return [
-        OffsetToCommit(
-            _place(topic, part.partition_index),
-            Offset(part.committed_offset),
-            LeaderEpoch(part.committed_leader_epoch),
-            part.committed_metadata or "",
-            topic_id,
-        )
-        for part in topic.partitions
-    ]
-
-
 def _place(topic: TxnOffsetCommitRequestTopic, index: int) -> TopicPartition:
     return TopicPartition(TopicName(topic.name), PartitionIndex(index))
-
-
-def _reply(
-    call: Request,
-    request: TxnOffsetCommitRequest,
-    codes: list[ErrorCode],
-    failed: dict[TopicPartition, ErrorCode],
-) -> None:
-    call.reply(
-        TxnOffsetCommitResponse(
-            throttle_time_ms=call.charge_time(),
-            topics=tuple(
-                TxnOffsetCommitResponseTopic(
-                    name=topic.name,
-                    partitions=tuple(
-                        TxnOffsetCommitResponsePartition(
-                            partition_index=part.partition_index,
-                            error_code=failed.get(_place(topic, part.partition_index), code),
-                        )
-                        for part in topic.partitions
-                    ),
-                )
-                for topic, code in zip(request.topics, codes, strict=True)
-            ),
-        )
-    )

@@ -1,0 +1,148 @@
+"""What a client of a SASL listener does before it is served, and again before its login ends.
+
+    ApiVersions (as often as it likes) → SaslHandshake → SaslAuthenticate … → everything else
+
+    handshake      no mechanism was agreed on
+    login          messages of the mechanism are exchanged
+    served         it is somebody, until its login expires
+
+A login expires when its token does, or after `connections.max.reauth.ms` (KIP-368): a client that logs in
+again in time is served without a gap, as the same principal and by the same mechanism; another one is closed
+with its next request. A login that fails is answered after a while, the longer the more have failed from
+there, and then the connection is closed.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from penstock.core.model import MILLISECOND, Instant
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.frames import API_VERSIONS_KEY
+from penstock.core.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from penstock.core.sasl import Challenge, LoggedIn, Refused, Step
+from penstock.observability import log
+from penstock.runtime import Clock
+from penstock.security import Principal
+from penstock.security.authenticator import Authenticator, SaslLogin
+from penstock.server.kafka.request import Request
+
+SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY = 17, 36
+BEFORE_LOGIN = frozenset({API_VERSIONS_KEY, SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY})
+# Why is said in the log: a stranger need not know whether the user exists.
+FAILED = "authentication failed: unknown user, or the credentials are wrong"
+
+
+class ConnectionAuthentication:
+    """The login of one connection."""
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        clock: Clock,
+        reauthenticate_ms: int,
+        after_ms: Callable[[int, Callable[[], None]], object],
+    ) -> None:
+        self._authenticator = authenticator
+        self._clock = clock
+        self._reauthenticate_ms = reauthenticate_ms
+        self._after_ms = after_ms
+        self._mechanism = ""
+        self._login: SaslLogin | None = None
+        # Who is served, since when by which mechanism, and until when.
+        self._user: str | None = None
+        self._served_mechanism = ""
+        self._expires: Instant | None = None
+
+    def admits(self, api_key: int) -> bool:
+        """Whether a request may be served now."""
+        if self._user is None:
+            return api_key in BEFORE_LOGIN
+        if self._expires is None or self._clock.now() < self._expires:
+            return True
+        return api_key in BEFORE_LOGIN
+
+    def shake_hands(self, mechanism: str) -> ErrorCode:
+        """Agree on a mechanism."""
+        if self._user is not None and mechanism != self._served_mechanism:
+            # Nobody becomes somebody else on the way.
+            return ErrorCode.ILLEGAL_SASL_STATE
+        login = self._authenticator.login(mechanism)
+        if login is None:
+            return ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        self._mechanism, self._login = mechanism, login
+        return ErrorCode.NONE
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        return self._authenticator.mechanisms
+
+    def authenticate(self, content: bytes, call: Request) -> None:
+        """Take a message of the mechanism, and reply to it."""
+        if self._login is None:
+            call.reply(_response(ErrorCode.ILLEGAL_SASL_STATE, "SaslHandshake comes first"))
+            return
+        # One that waits is enough; what follows may not be served before it is answered.
+        call.pause_reads()
+        self._login.step(content, partial(self._stepped, call))
+
+    def _stepped(self, call: Request, step: Step) -> None:
+        if not call.is_open:
+            return
+        match step:
+            case Challenge():
+                call.reply(
+                    SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=step.content)
+                )
+                call.resume_reads()
+            case LoggedIn():
+                self._logged_in(call, step)
+            case Refused():
+                self._refused(call, step)
+
+    def _logged_in(self, call: Request, step: LoggedIn) -> None:
+        if self._user not in (None, step.user):
+            self._refused(call, Refused(f"{self._user} wants to become {step.user}", step.user))
+            return
+        self._user, self._served_mechanism, self._login = step.user, self._mechanism, None
+        self._authenticator.limits.succeeded(call.session.host)
+        lifetime_ms = self._lifetime_ms(step.expires)
+        call.connection.log_in(Principal("User", step.user))
+        log.debug("kafka.logged_in", peer=call.connection.tcp.peer, user=step.user, mechanism=self._mechanism)
+        call.reply(
+            SaslAuthenticateResponse(
+                error_code=0, error_message=None, auth_bytes=step.content, session_lifetime_ms=lifetime_ms
+            )
+        )
+        call.resume_reads()
+
+    def _lifetime_ms(self, expires: Instant | None) -> int:
+        """For how long the login counts; 0 is for ever."""
+        now = self._clock.now()
+        ends = [] if expires is None else [expires]
+        if self._reauthenticate_ms:
+            ends.append(Instant(now + self._reauthenticate_ms * MILLISECOND))
+        self._expires = min(ends, default=None)
+        return 0 if self._expires is None else max(1, (self._expires - now) // MILLISECOND)
+
+    def _refused(self, call: Request, step: Refused) -> None:
+        self._login = None
+        host = call.session.host
+        delay_ms = self._authenticator.limits.failed(host, step.user, self._clock.now())
+        log.warning(
+            "kafka.login_failed",
+            peer=call.connection.tcp.peer,
+            mechanism=self._mechanism,
+            reason=step.reason[:200],
+            delay_ms=delay_ms,
+        )
+
+        def reply() -> None:
+            if call.is_open:
+                call.reply(_response(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILED))
+                call.close()
+
+        self._after_ms(delay_ms, reply)
+
+
+def _response(code: ErrorCode, message: str) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(error_code=code, error_message=message, auth_bytes=b"")
