@@ -8,8 +8,13 @@ Records go to stdout and everything else to stderr, so that `consume a | produce
 A reader that leaves (`| head`) ends `consume` silently, and what was not written out
 is not committed.
 
-Left out: delayed records (`--delay`), which come with the queue view.
+A secured cluster wants a login: settings such as `security.protocol`, `sasl.username` and `sasl.password`
+in a file that `PENSTOCK_COMMAND_CONFIG` names, so that no secret stands on a command line.
 """
+
+import os
+import stat
+from collections.abc import Mapping
 
 import typer
 
@@ -17,6 +22,7 @@ from penstock.client import Endpoint
 from penstock.core.model import PenstockError
 
 BOOTSTRAP_VARIABLE = "PENSTOCK_BOOTSTRAP"
+CONFIG_VARIABLE = "PENSTOCK_COMMAND_CONFIG"
 BOOTSTRAP = typer.Option(
     "127.0.0.1:9092",
     "--bootstrap",
@@ -25,7 +31,12 @@ BOOTSTRAP = typer.Option(
     help=f"Where the brokers are; also `{BOOTSTRAP_VARIABLE}`.",
 )
 CLIENT_OPTION = typer.Option(
-    None, "--option", "-X", metavar="KEY=VALUE", help="A setting of librdkafka; may be repeated."
+    None,
+    "--option",
+    "-X",
+    metavar="KEY=VALUE",
+    help="A setting of librdkafka; may be repeated. A file of them, with passwords, is for "
+    f"`{CONFIG_VARIABLE}`.",
 )
 
 
@@ -36,7 +47,22 @@ class InvalidOption(PenstockError):
 def endpoint(bootstrap: str, options: list[str] | None) -> "Endpoint":
     from penstock.client import Endpoint
 
-    return Endpoint(bootstrap, assignments("--option", options))
+    return Endpoint(bootstrap, {**file_options(os.environ), **assignments("--option", options)})
+
+
+def file_options(environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings of the file that `PENSTOCK_COMMAND_CONFIG` names: lines of `key=value`."""
+    path = environment.get(CONFIG_VARIABLE, "")
+    if not path:
+        return {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise InvalidOption(f"{path} may have a password, and others may read it: chmod 600 {path}")
+            lines = [line.strip() for line in file]
+    except OSError as error:
+        raise InvalidOption(f"{CONFIG_VARIABLE}: {path}: {error.strerror}") from None
+    return assignments(path, [line for line in lines if line and not line.startswith(("#", "!"))])
 
 
 def assignments(flag: str, texts: list[str] | None) -> dict[str, str]:

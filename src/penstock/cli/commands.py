@@ -22,6 +22,10 @@ OWN_COMMANDS = {
     "queue": "penstock.cli.queues:app",
     "transaction": "penstock.cli.transactions:app",
     "cluster": "penstock.cli.cluster.command:app",
+    "certs": "penstock.cli.certificates:app",
+    "user": "penstock.cli.users:app",
+    "acl": "penstock.cli.acls:app",
+    "quota": "penstock.cli.quotas:app",
     "bench": "penstock.cli.bench.command:app",
     "demo": "penstock.cli.demo:demo",
     "config": "penstock.cli.configuration:app",
@@ -53,6 +57,12 @@ PANELS = {
         "config": "Show and check the configuration.",
         "log": "Look into partition directories, without changing anything.",
         "version": "Show the version of Penstock and of what it runs on.",
+    },
+    "Security": {
+        "user": "Add and remove users, and change their passwords.",
+        "acl": "Allow and deny users what they may do, and see what they may.",
+        "quota": "Limit how much users and clients may ask of brokers.",
+        "certs": "Make a private certificate authority, and certificates for nodes and clients.",
     },
     "Measuring and testing": {
         "bench": "Measure a broker beside what the machine could do.",

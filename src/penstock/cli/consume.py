@@ -14,6 +14,8 @@ from penstock.client import ConsumedRecord, ConsumerOptions, OffsetSpec, TopicCo
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.client.bad_batch import BadBatch
+
 
 def consume(
     topic: str = typer.Argument(metavar="TOPIC"),
@@ -47,7 +49,11 @@ def consume(
     reader_options = _reader_options(group, _position(start), partition, follow, committed_only)
     separator = None if key_separator is None else key_separator.replace("\\t", "\t").encode()
     written = 0
-    with TopicConsumer(endpoint(bootstrap, options), topic, reader_options) as reader:
+
+    def bad_batch(at: int, bad: "BadBatch") -> None:
+        sys.stderr.write(f"penstock: {topic}/{at}: {bad.what}; going on at {bad.end}\n")
+
+    with TopicConsumer(endpoint(bootstrap, options), topic, reader_options, bad_batch) as reader:
         try:
             for batch in reader.batches():
                 wanted = batch if count is None else batch[: count - written]

@@ -44,7 +44,7 @@ from penstock.config import (
 )
 from penstock.config import ListenAddress as ConfiguredAddress
 from penstock.config.addresses import PORT_MAX
-from penstock.config.loader import DEFAULT_SOURCE
+from penstock.config.checks import DEFAULT_SOURCE
 from penstock.config.settings import PEER_DEFAULT
 from penstock.core.model import PenstockError
 from penstock.node.options import AddressInUse, PortReservations

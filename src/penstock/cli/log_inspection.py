@@ -4,9 +4,10 @@ A survey is one pass over the batch headers of each segment: counts, offsets, ti
 is one pass over every byte: CRCs, records, offsets, indexes, checkpoint.
 
 Nothing is opened for writing and no lock is taken, so both can be run beside a broker; they
-then describe the log as it was when they started. A finding is one of three: *damage* is synced
-data that cannot be read, a *tail* is the unfinished end of an interrupted write, which the next
-start truncates, and what is *rebuildable* costs time and no data.
+then describe the log as it was when they started. A finding is one of four: *damage* is synced
+data that cannot be read, *unreadable* is a batch that is as its producer sent it and that nobody can
+decode, a *tail* is the unfinished end of an interrupted write, which the next start truncates, and what is
+*rebuildable* costs time and no data. Behind what is bad the verification goes on with the next good batch.
 
 Left out: repair. A replica repairs itself from its leader; a single node quarantines what is
 damaged when it starts.
@@ -19,9 +20,18 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from penstock.core.model import CorruptionError, PenstockError, TopicId
-from penstock.core.records import BatchHeader, BatchIncomplete, InvalidRecord, read_records, validate_records
+from penstock.core.records import (
+    HEADER_BYTES,
+    BatchHeader,
+    BatchIncomplete,
+    check_batch,
+    read_header,
+    read_records,
+    validate_records,
+)
+from penstock.core.records.batch import MAGIC_POSITION
 from penstock.core.replica import LeaderEpochHistory
-from penstock.storage.disk import Buffer, Disk, PosixDisk
+from penstock.storage.disk import Buffer, Disk, File, PosixDisk
 from penstock.storage.log.file_names import CHECKPOINT, EPOCHS, IDENTITY, LOG, numbered, parse_numbered
 from penstock.storage.log.files import (
     Checkpoint,
@@ -45,6 +55,9 @@ from penstock.storage.log.index import (
 from penstock.storage.log.segment import SCAN_BYTES, CheckedBatch, checked_batches, headers
 
 T = TypeVar("T")
+MAGIC = b"\x02"
+# How far behind the last good batch an offset may be for its batch to belong there.
+OFFSETS_LOST_MAX = 1 << 31
 Progress = Callable[[int], None]
 
 
@@ -271,6 +284,7 @@ class Severity(enum.Enum):
     """What a finding means to whoever owns the data."""
 
     DAMAGE = "damage"
+    UNREADABLE = "unreadable"
     TAIL = "tail"
     REBUILDABLE = "rebuildable"
 
@@ -283,6 +297,8 @@ class Finding:
     file: str
     what: str
     position: int | None = None
+    # The first offset that is concerned.
+    offset: int | None = None
 
 
 @dataclass(slots=True)
@@ -337,40 +353,86 @@ def _verify_segment(walk: _Pass, base: int, size: int) -> Iterator[Finding]:
     for file_name, why in unusable:
         yield Finding(Severity.REBUILDABLE, file_name, why)
     verifier = IndexVerifier(base, indexes)
-    walk.expected, position = base, 0
+    walk.expected, position, is_broken = base, 0, False
     file = partition.disk.open(name, readonly=True)
     try:
-        for checked in checked_batches(file, 0, size):
-            what = _wrong_in(checked, walk.expected, _is_gapless(partition, base))
-            if what:
-                yield Finding(_meaning(partition, base, position), name, what, position)
-            walk.expected = checked.header.next_offset
-            position = checked.position + checked.header.size_bytes
-            verifier.batch(checked.position, checked.header)
-            walk.progress(checked.header.size_bytes)
-    except CorruptionError as error:
-        walk.lost = True
-        walk.progress(size - position)
-        yield Finding(_meaning(partition, base, position, torn=error), name, str(error), position)
+        while position < size:
+            try:
+                for checked in checked_batches(file, position, size):
+                    found = _wrong_in(checked, walk.expected, _is_gapless(partition, base) and not is_broken)
+                    if found is not None:
+                        meaning, what, offset = found
+                        meaning = meaning or _meaning(partition, base, checked.position)
+                        yield Finding(meaning, name, what, checked.position, offset)
+                    walk.expected, is_broken = checked.header.next_offset, False
+                    position = checked.position + checked.header.size_bytes
+                    verifier.batch(checked.position, checked.header)
+                    walk.progress(checked.header.size_bytes)
+            except CorruptionError as error:
+                walk.lost = is_broken = True
+                meaning = _meaning(partition, base, position, torn=error)
+                yield Finding(meaning, name, str(error), position, walk.expected)
+                # What comes behind an unfinished end is cut off with it.
+                following = (
+                    size if meaning is Severity.TAIL else _next_batch(file, position, size, walk.expected)
+                )
+                walk.progress(following - position)
+                position = following
     finally:
         file.close()
     for file_name, why in () if walk.lost else verifier.complaints():
         yield Finding(Severity.REBUILDABLE, file_name, why)
 
 
-def _wrong_in(checked: CheckedBatch, expected: int, gapless: bool) -> str:
+def _next_batch(file: File, position: int, size: int, expected: int) -> int:
+    """Where the first good batch behind a bad one begins, or the end of the segment."""
+    at = position + 1
+    while at < size:
+        chunk = file.pread(at, min(SCAN_BYTES, size - at))
+        found = chunk.find(MAGIC, MAGIC_POSITION)
+        while found >= 0:
+            candidate = at + found - MAGIC_POSITION
+            if _is_batch(file, candidate, size, expected):
+                return candidate
+            found = chunk.find(MAGIC, found + 1)
+        if len(chunk) <= MAGIC_POSITION:
+            return size
+        # A magic number that stands before its place in this chunk was looked at in the one before.
+        at += len(chunk) - MAGIC_POSITION
+    return size
+
+
+def _is_batch(file: File, position: int, size: int, expected: int) -> bool:
+    if position + HEADER_BYTES > size:
+        return False
+    try:
+        header = read_header(file.pread(position, HEADER_BYTES))
+        if not expected <= header.base_offset <= expected + OFFSETS_LOST_MAX:
+            return False
+        if position + header.size_bytes > size:
+            return False
+        check_batch(file.pread(position, header.size_bytes), compacted=True)
+    except CorruptionError:
+        return False
+    return True
+
+
+def _wrong_in(checked: CheckedBatch, expected: int, gapless: bool) -> tuple[Severity | None, str, int] | None:
+    """What is wrong with a batch, from which offset on, and what that means if its place does not matter."""
     header = checked.header
     if header.base_offset < expected or (gapless and header.base_offset != expected):
-        return f"offset {header.base_offset} stands where {expected} should"
+        what = f"offset {header.base_offset} stands where {expected} should"
+        return None, what, header.base_offset
     try:
         if header.record_count == header.last_offset_delta + 1:
             validate_records(checked.content)
         else:  # thinned out by compaction: gaps are fine, disorder is not
             for _ in read_records(checked.content):
                 pass
-    except (CorruptionError, InvalidRecord) as error:
-        return f"the records from offset {header.base_offset} on: {error}"
-    return ""
+    except CorruptionError as error:
+        what = f"the records from offset {header.base_offset} to {header.last_offset}: {error}"
+        return Severity.UNREADABLE, what, header.base_offset
+    return None
 
 
 def _is_gapless(partition: PartitionFiles, base: int) -> bool:

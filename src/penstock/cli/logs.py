@@ -33,7 +33,7 @@ def inspect(directory: str = DIRECTORY, as_json: bool = JSON_OPTION) -> None:
 
 @app.command()
 def verify(directory: str = DIRECTORY, as_json: bool = JSON_OPTION) -> None:
-    """Read every byte of a partition and check it; exit with 1 if anything is damaged."""
+    """Read every byte of a partition and check it; exit with 1 if anything is damaged or unreadable."""
     from penstock.cli.log_inspection import Severity, partitions_below, read_partition
     from penstock.cli.log_inspection import verify as verify_partition
     from penstock.core.model import CorruptionError
@@ -48,10 +48,16 @@ def verify(directory: str = DIRECTORY, as_json: bool = JSON_OPTION) -> None:
     else:
         for path, finding in findings:
             place = "" if finding.position is None else f" at {finding.position}"
+            place += "" if finding.offset is None else f", offset {finding.offset}"
             sys.stdout.write(f"{finding.meaning.value:<11} {path}/{finding.file}{place}: {finding.what}\n")
     count = Counter(finding.meaning for _, finding in findings)
-    if count[Severity.DAMAGE]:
-        raise CorruptionError(f"{directory}: {counted(count[Severity.DAMAGE], 'damaged place')}")
+    wrong = [
+        counted(count[meaning], name)
+        for meaning, name in ((Severity.DAMAGE, "damaged place"), (Severity.UNREADABLE, "unreadable place"))
+        if count[meaning]
+    ]
+    if wrong:
+        raise CorruptionError(f"{directory}: {', '.join(wrong)}")
     if not as_json:
         total = sum(partition.size_bytes for partition in partitions)
         sys.stdout.write(f"sound: {counted(len(partitions), 'partition')}, {total} bytes\n")
@@ -114,6 +120,7 @@ def _finding_json(path: str, finding: "Finding") -> dict[str, Any]:
         "path": path,
         "file": finding.file,
         "position": finding.position,
+        "offset": finding.offset,
         "meaning": finding.meaning.value,
         "what": finding.what,
     }

@@ -18,6 +18,7 @@ from penstock.node.options import AddressInUse
 from penstock.node.run import DataDirectoryUnusable
 from penstock.observability import DescriptorSink, EventLogOptions, LogFormat, LogLevel, log
 from penstock.runtime import Address
+from penstock.runtime.descriptors import raise_limit
 from penstock.runtime.loop import MachineClock
 from penstock.storage.disk import DirectoryLocked
 
@@ -109,6 +110,7 @@ def _run(config: Config, as_json: bool) -> None:
         sys.stdout.write(ready_line(config, addresses, as_json) + "\n")
         sys.stdout.flush()
 
+    raise_limit()
     try:
         run_node(options_from(config), ready)
     except AddressInUse as taken:

@@ -54,7 +54,19 @@ own. None is accepted and ignored:
 * **fixed**: it is shown, with the value here, and any other is refused; the note says why.
 * **refused**: it is not shown, and setting it fails with INVALID_CONFIG and the reason in the note.
 
-`broker` settings that are honoured `cluster-wide` can be set for all brokers, those `per broker` for one."""
+`broker` settings that are honoured `cluster-wide` can be set for all brokers, those `per broker` for one.
+
+A number outside of what is allowed is refused with INVALID_CONFIG, and so are two settings that cannot be
+together. Whatever is stored can be changed or removed. If another version has stored a number that is out of
+range here, the nearest that is allowed counts; if it has stored what cannot be read at all for brokers, that
+counts as not set, but nothing is deleted if it might be about that. The event `setting.not_allowed` says so.
+If a topic itself has what cannot be read, its partitions keep the settings that they had; after a restart
+they are offline (`topic.settings_invalid`, `penstock_offline_partitions`) until it is corrected, which needs
+no restart.
+
+The topics in which the cluster keeps its own state (`__consumer_offsets`, `__transaction_state`,
+`__queue_state`, `__delayed`) keep the `cleanup.policy`, the retention and the `compression.type` that they
+are created with, and take batches of at least 1 MB, whatever is set."""
 # It counts where Kerberos is offered, in Kafka and here: nowhere so far. The suite of librdkafka sets it.
 WITHOUT_KERBEROS = "sasl.kerberos.min.time.before.relogin"
 _ERROR_INTRODUCTION = """\
@@ -92,15 +104,24 @@ def kafka_settings_reference() -> Iterator[str]:
     yield from _KAFKA_SETTINGS_INTRODUCTION.splitlines()
     for kind in ConfigResourceType:
         yield from ("", f"## {kind.name.lower().replace('_', '-')}", "")
-        yield from ("| setting | status | default | note |", "|---|---|---|---|")
+        yield from ("| setting | status | default | allowed | note |", "|---|---|---|---|---|")
         table, refused = definitions(kind), REFUSED_CONFIGS[kind]
         for name in sorted({**table, **refused}):
             if name in refused:
-                yield f"| `{name}` | refused | | {refused[name]} |"
+                yield f"| `{name}` | refused | | | {refused[name]} |"
                 continue
             status, note = _status(kind, table[name])
-            default = table[name].default
-            yield f"| `{name}` | {status} | {'' if default is None else f'`{default}`'} | {note} |"
+            default = "" if table[name].default is None else f"`{table[name].default}`"
+            yield f"| `{name}` | {status} | {default} | {_allowed(table[name])} | {note} |"
+
+
+def _allowed(definition: ConfigDefinition) -> str:
+    """The numbers that a setting may have, if it has numbers and may be changed."""
+    bounds = definition.range
+    if bounds is None or definition.fixed is not None:
+        return ""
+    words = f"{bounds.lowest} to {bounds.highest}"
+    return words if bounds.special is None else f"{bounds.special}, {words}"
 
 
 def _status(kind: ConfigResourceType, definition: ConfigDefinition) -> tuple[str, str]:

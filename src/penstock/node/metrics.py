@@ -4,6 +4,7 @@ from penstock.broker.partitions import Replica, ReplicaManager
 from penstock.core.metadata import NO_LEADER, MetadataImage
 from penstock.core.model import NodeId, PartitionIndex, TopicName
 from penstock.observability import HistogramSnapshot, LogMetrics, LogReadings, Metrics, render
+from penstock.runtime.descriptors import count_open, present_limits
 from penstock.server.http import HttpResponse
 from penstock.storage.log import PartitionLog
 
@@ -21,6 +22,21 @@ class NodeMetrics(Metrics):
             "1 for the node that leads a partition.",
             ("topic", "partition", "node"),
         )
+        self.offline_partitions = self.gauge(
+            "penstock_offline_partitions",
+            "Partitions with a replica on this node whose log cannot be used: see partition.offline, "
+            "partition.not_opened.",
+        )
+        self.damaged_partitions = self.gauge(
+            "penstock_damaged_partitions",
+            "Partitions whose log is open on this node, and damaged or stopped: see partition.corrupt_range.",
+        )
+        self.open_descriptors = self.gauge(
+            "penstock_open_descriptors", "Descriptors that this process has open: files and connections."
+        )
+        self.descriptors_max = self.gauge(
+            "penstock_descriptors_max", "Descriptors that this process may have open."
+        )
 
 
 class MetricsPage:
@@ -29,6 +45,10 @@ class MetricsPage:
     def __init__(self, partitions: ReplicaManager, declared: list[Metrics]) -> None:
         self._partitions = partitions
         self._node = NodeMetrics()
+        self._node.offline_partitions.read(lambda: partitions.offline_count)
+        self._node.damaged_partitions.read(lambda: len(partitions.damaged()))
+        self._node.open_descriptors.read(count_open)
+        self._node.descriptors_max.read(lambda: present_limits().limit)
         self._logs = LogMetrics()
         self._declared = [self._node, self._logs, *declared]
         self._watched: dict[tuple[TopicName, PartitionIndex], Replica] = {}

@@ -1,22 +1,36 @@
 """One node: its services and its listeners."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
 
+from penstock.core.metadata import MetadataImage
+from penstock.core.metadata.configs.broker import connection_overrides
 from penstock.core.model import MILLISECOND, Instant
+from penstock.node.disk_monitor import DiskMonitor, DiskMonitorOptions
 from penstock.node.gateway import GatewayProcess, not_serving
 from penstock.node.metrics import MetricsPage
 from penstock.node.options import ListenerOptions, NodeOptions, PortReservations, local
+from penstock.node.security import NodeSecurity
 from penstock.node.services import BROKER, NodeServices, NodeStorage
 from penstock.observability import EventMetrics
 from penstock.observability import log as events
 from penstock.runtime import Address, Callback, ExecutorKind, Runtime
+from penstock.runtime.descriptors import present_limits
 from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
-from penstock.runtime.tcp import Acceptor, Listen, TcpConnection, TcpListener, TcpProtocol
+from penstock.runtime.tcp import (
+    Acceptor,
+    AcceptorOptions,
+    ConnectionQuotaLimits,
+    ConnectionQuotas,
+    Listen,
+    TcpConnection,
+    TcpListener,
+    TcpProtocol,
+)
 from penstock.server.gateway.options import GatewayOptions
 from penstock.server.http import (
     BATCHES_PREFIX,
@@ -28,9 +42,12 @@ from penstock.server.http import (
     Resource,
 )
 from penstock.server.kafka.backend import AdvertisedListener, Backend, KafkaMetrics
-from penstock.server.kafka.fetch_sessions import FetchSessionCache
+from penstock.server.kafka.connection_scheduler import ConnectionScheduler
+from penstock.server.kafka.fetch_sessions import FetchSessionCache, fetch_session_limits
 from penstock.server.kafka.handlers import every_route
 from penstock.server.kafka.listener import Listener, ListenerContext
+from penstock.server.kafka.share_sessions import ShareSessionCache
+from penstock.server.kafka.slice_scheduler import SliceScheduler
 
 HTTP, METRICS, KAFKA, PEER, GRPC = "http", "metrics", "kafka", "peer", "grpc"
 # Where the gateway finds the pages that the node itself serves.
@@ -39,6 +56,8 @@ LOOPBACK = Address("127.0.0.1", 0)
 # How long a stop waits for running syncs, so that their responses can still leave.
 FAREWELL_MS = 500
 FAREWELL_LOOK_MS = 5
+# How many partitions the pages about health name.
+DEGRADED_MAX = 20
 # How long a stop takes at most, checkpoints of all logs included, so that there is time to close in order.
 STOP_MS = 3_500
 
@@ -63,13 +82,18 @@ class ReservedAddresses(Protocol):
         """Release the reservations: the listeners are open."""
 
 
-def listen_on_socket(address: Address, welcome: Callable[[TcpConnection], TcpProtocol]) -> TcpListener:
-    """Open a listener of this machine, on the running loop."""
-    return Acceptor(asyncio.get_running_loop(), address, welcome)
+def socket_listener(quotas: ConnectionQuotas) -> Listen:
+    """Opens listeners of this machine, on the running loop, that share the number of connections."""
+
+    def listen(address: Address, welcome: Callable[[TcpConnection], TcpProtocol]) -> TcpListener:
+        options = AcceptorOptions(descriptors_below=present_limits().clients_below)
+        return Acceptor(asyncio.get_running_loop(), address, welcome, options, quotas)
+
+    return listen
 
 
 class Node:
-    """The service that a process runs; `listen` opens its Kafka listeners."""
+    """The service that a process runs; `listen` opens its Kafka listeners, on sockets by default."""
 
     def __init__(
         self,
@@ -78,10 +102,11 @@ class Node:
         options: NodeOptions,
         reserved: ReservedAddresses,
         ready: Callable[["Node"], None],
-        listen: Listen = listen_on_socket,
+        listen: Listen | None = None,
     ) -> None:
         self._runtime = runtime
-        self._listen = listen
+        self._quotas = ConnectionQuotas()
+        self._listen = listen or socket_listener(self._quotas)
         self._options = options
         self._reserved = reserved
         self._ready = ready
@@ -94,10 +119,13 @@ class Node:
         self._is_reported = False
         self.is_closed = False
         self.backend: Backend | None = None
+        self._security: NodeSecurity | None = None
         listeners = tuple(_listener(listener, reserved) for listener in _doors(options))
         if options.peer is not None:
             options = replace(options, peer=reserved[PEER])
         self.backstage = self._compose(storage, options, listeners)
+        space = DiskMonitorOptions(options.data_dir, options.disk_free_bytes_min)
+        self._disk_monitor = DiskMonitor(runtime, storage.side_disk, space)
         self.addresses = NodeAddresses(
             {listener.name: listener.bound for listener in listeners},
             reserved[HTTP] if options.http else None,
@@ -116,6 +144,7 @@ class Node:
 
         Health and metrics are served at once: joining may wait for other nodes.
         """
+        self._disk_monitor.start()
         self._open_http(self._metrics)
         if self.gateway is not None:
             # It takes as long to start as the node itself: both at once.
@@ -127,29 +156,65 @@ class Node:
             return
         self.backend = backend
         metrics = self._metrics
+        security = self._security = NodeSecurity(self._runtime, self._options.security)
         serving = ListenerContext(
             backend=backend,
-            authorizer=None,
+            authorizer=security.authorizer,
             routes=every_route(),
             runtime=self._runtime,
             metrics=metrics,
-            fetch_sessions=FetchSessionCache(self._runtime.clock, self._runtime.entropy),
+            fetch_sessions=FetchSessionCache(
+                self._runtime.clock,
+                self._runtime.entropy,
+                fetch_session_limits(
+                    self.backstage.number("max.incremental.fetch.session.cache.slots"),
+                    self.backstage.number("max.incremental.fetch.session.cache.partitions"),
+                ),
+            ),
+            share_sessions=ShareSessionCache(self.backstage.number("group.share.max.share.sessions")),
             request_memory=RequestMemoryLimit(
                 self._runtime.timers.soon, self._options.in_flight_bytes_max // 2
             ),
             response_memory=ResponseMemoryLimit(
                 self._runtime.timers.soon, self._options.in_flight_bytes_max // 2
             ),
+            scheduler=ConnectionScheduler(self._runtime.timers.soon, self._runtime.clock.now),
+            slices=SliceScheduler(self._runtime.clock.now, self._runtime.timers.soon),
             report=self._report,
-            limits=self._options.connections,
+            limits=replace(
+                self._options.connections,
+                frame_bytes_max=self.backstage.number("socket.request.max.bytes"),
+                idle_ms_max=self.backstage.number("connections.max.idle.ms"),
+            ),
         )
+        self._limit_connections(self.backstage.controller.image)
+        self.backstage.controller.subscribe(self._limit_connections)
+        metrics.refused_connections.read(lambda: self._quotas.refused)
         metrics.in_flight_bytes.read(lambda: serving.request_memory.claimed_bytes, "requests")
         metrics.in_flight_bytes.read(lambda: serving.response_memory.held_bytes, "answers")
+        metrics.read_shares("fetch session", serving.fetch_sessions.shares)
+        metrics.read_shares("share session", serving.share_sessions.shares)
+        metrics.read_shares("waiting fetch", backend.fetch_service.waiting)
+        metrics.kept_entries.read(lambda: backend.groups.positions, "committed offset")
+        maintenance = backend.partitions.maintenance
+        metrics.kept_entries.read(lambda: maintenance.producers, "producer")
+        metrics.lost_entries.read(lambda: maintenance.evicted_producers, "producer")
         for listener in backend.node.listeners:
-            door = Listener(listener.name, serving)
+            door = Listener(listener.name, serving, security.listener(listener.security))
             door.listen(listener.bound, self._listen)
             self._kafka.append(door)
+        security.start(backend, self._kafka)
         self._opened()
+
+    def _limit_connections(self, _image: MetadataImage) -> None:
+        """Take over the number of connections that the broker's settings allow."""
+        number = self.backstage.number
+        self._quotas.limits = ConnectionQuotaLimits(
+            number("max.connections"),
+            number("max.connections.per.ip"),
+            connection_overrides(self._options.static.get("max.connections.per.ip.overrides", "")),
+            number("max.connection.creation.rate"),
+        )
 
     def _open_no_door(self) -> None:
         """Report readiness without listeners: a node that is no broker serves no clients."""
@@ -179,6 +244,7 @@ class Node:
         declared.append(behind.queue_metrics)
         declared.append(behind.delay_metrics)
         declared += [behind.partitions.scrubber.metrics, behind.journal.metrics, behind.telemetry_metrics]
+        declared.append(self._disk_monitor.metrics)
         page = MetricsPage(behind.partitions, [*declared, EventMetrics()])
         page.on_metadata(self.backstage.controller.image)
         self.backstage.controller.subscribe(page.on_metadata)
@@ -213,24 +279,39 @@ class Node:
         return msgspec.structs.replace(options, bootstrap=local(kafka), pages=pages, grpc=self.addresses.grpc)
 
     def _health(self) -> HttpResponse:
-        """The liveness page, with what keeps the node from being ready."""
-        trouble = self._trouble()
-        return _status(200, "ok", trouble)
+        """The liveness page, with what keeps the node from being ready, and what it cannot serve."""
+        return _status(200, "ok", self._trouble(), self._degraded())
 
     def _readiness(self) -> HttpResponse:
-        """The readiness page: whether clients should be sent here."""
+        """The readiness page: whether clients should be sent here.
+
+        A node that cannot use some of its logs serves the others: it is ready, and names them.
+        """
         if self._stopping:
             return _status(503, "stopping")
         if not self.is_ready:
             return _status(503, "starting")
-        trouble = self._trouble()
-        return _status(200, "ready") if trouble is None else _status(503, "not ready", trouble)
+        trouble, degraded = self._trouble(), self._degraded()
+        if trouble is not None:
+            return _status(503, "not ready", trouble, degraded)
+        return _status(200, "ready", degraded=degraded)
 
     def _trouble(self) -> str | None:
         """What keeps this node from being ready, if anything."""
         if self.backstage.controller.leader is None:
             return "no controller"
-        return "fenced" if self.backend is not None and self.backstage.member.is_fenced else None
+        if self.backend is not None and self.backstage.member.is_fenced:
+            return "fenced"
+        return self._disk_monitor.problem
+
+    def _degraded(self) -> list[str]:
+        """The partitions that cannot be served, or not in whole; the first of them, if they are many."""
+        partitions = self.backstage.partitions
+        found = [f"{name}: offline: {reason}" for name, reason in partitions.offline().items()]
+        found += [f"{name}: damaged: {reason}" for name, reason in partitions.damaged().items()]
+        if len(found) > DEGRADED_MAX:
+            found[DEGRADED_MAX:] = [f"and {len(found) - DEGRADED_MAX} more"]
+        return found
 
     def _report(self, error: Exception) -> None:
         """Report an unexpected error of a handler; a failed assert means a broken state and ends the node."""
@@ -244,6 +325,7 @@ class Node:
     def stop(self, done: Callback) -> None:
         """Hand over to other nodes, accept no clients, send pending responses, and close the logs."""
         self._stopping = True
+        self._disk_monitor.stop()
         if self.gateway is None:
             self._shut_down(done)
         else:
@@ -350,9 +432,13 @@ def _listener(options: ListenerOptions, reserved: ReservedAddresses) -> Advertis
     return AdvertisedListener(options.name, options.security, bound, advertised)
 
 
-def _status(code: int, status: str, reason: str | None = None) -> HttpResponse:
-    detail = "" if reason is None else f',"reason":"{reason}"'
-    return HttpResponse(code, f'{{"status":"{status}"{detail}}}\n'.encode(), "application/json")
+def _status(code: int, status: str, reason: str | None = None, degraded: Sequence[str] = ()) -> HttpResponse:
+    content: dict[str, object] = {"status": status}
+    if reason is not None:
+        content["reason"] = reason
+    if degraded:
+        content["degraded"] = list(degraded)
+    return HttpResponse(code, msgspec.json.encode(content) + b"\n", "application/json")
 
 
 def _load_the_rest() -> None:

@@ -23,9 +23,9 @@ from penstock.core.model import NodeId
 from penstock.core.raft import RaftOptions
 from penstock.core.values import dataclass
 from penstock.runtime import Address, AddressUnavailable
+from penstock.security.options import OAuthOptions, SecurityOptions, TlsOptions
 from penstock.server.gateway.options import GatewayOptions, RestOptions
 from penstock.server.kafka.connection import ConnectionLimits
-from penstock.server.kafka.fetch_sessions import FetchSessionLimits
 from penstock.server.kafka.handlers.fetch import FETCH_BYTES_MAX
 from penstock.storage.journal import JournalOptions
 
@@ -72,20 +72,16 @@ def node_facts(config: Config) -> dict[str, str]:
         "controller.listener.names": PEER_LISTENER,
         "inter.broker.listener.name": PEER_LISTENER,
         "log.retention.check.interval.ms": str(config.storage.retention_check_ms),
+        "broker.session.timeout.ms": str(config.cluster.session_timeout_ms),
+        "broker.heartbeat.interval.ms": str(config.cluster.heartbeat_interval_ms),
         **_limits(),
     }
 
 
 def _limits() -> dict[str, str]:
-    connections, sessions = ConnectionLimits(), BrokerSessionOptions()
     return {
-        "socket.request.max.bytes": str(connections.frame_bytes_max),
-        "connections.max.idle.ms": str(connections.idle_ms_max),
-        "max.incremental.fetch.session.cache.slots": str(FetchSessionLimits().sessions_max),
         "fetch.max.bytes": str(FETCH_BYTES_MAX),
         "replica.fetch.max.bytes": str(ReplicationOptions().partition_bytes_max),
-        "broker.session.timeout.ms": str(sessions.session_ms),
-        "broker.heartbeat.interval.ms": str(sessions.heartbeat_ms),
     }
 
 
@@ -165,6 +161,8 @@ class NodeOptions:
     # Indexes of larger segments are rebuilt by a thread.
     rebuild_bytes_max: int = 256 << 10
     checkpoint_check_ms: int = 1_000
+    # With less free space than this the disk counts as full.
+    disk_free_bytes_min: int = 16 << 20
     journal: JournalOptions = field(default_factory=JournalOptions)
     static: Mapping[str, str] = field(default_factory=lambda: NO_CONFIGS)
     quorum: QuorumOptions = field(default_factory=QuorumOptions)
@@ -176,6 +174,7 @@ class NodeOptions:
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     # Serves REST, WebSocket and gRPC; without it the node serves a few pages at `http` itself.
     gateway: GatewayOptions | None = None
+    security: SecurityOptions = field(default_factory=SecurityOptions)
 
 
 def options_from(config: Config) -> NodeOptions:
@@ -206,10 +205,46 @@ def options_from(config: Config) -> NodeOptions:
         fsync_interval_ms=fsync.interval_ms,
         time_index_interval_ms=config.storage.time_index_interval_ms,
         retention_check_ms=config.storage.retention_check_ms,
+        checkpoint_ms=config.storage.checkpoint_interval_ms,
+        disk_free_bytes_min=config.storage.disk_free_bytes_min,
         static=static_settings(config),
-        sessions=BrokerSessionOptions(report_grace_ms=config.cluster.report_grace_ms),
+        sessions=BrokerSessionOptions(
+            heartbeat_ms=config.cluster.heartbeat_interval_ms,
+            session_ms=config.cluster.session_timeout_ms,
+            report_grace_ms=config.cluster.report_grace_ms,
+        ),
         in_flight_bytes_max=config.listen.in_flight_bytes_max,
         gateway=_gateway(config) if config.rest.enabled else None,
+        security=_security(config),
+    )
+
+
+def _security(config: Config) -> SecurityOptions:
+    security, tls, oauth = config.security, config.security.tls, config.security.oauth
+    return SecurityOptions(
+        enabled=security.enabled,
+        super_users=security.super_users,
+        open_without_rules=security.open_without_rules,
+        admin_user=security.admin_user,
+        admin_password_file=security.admin_password_file,
+        mechanisms=security.sasl.mechanisms,
+        reauthenticate_ms=security.sasl.reauthenticate_ms,
+        tls=TlsOptions(
+            tls.certificate, tls.key, tls.authority, tls.client_auth, tls.version_min, tls.principal_rules
+        )
+        if tls.certificate
+        else None,
+        oauth=OAuthOptions(
+            oauth.jwks,
+            oauth.issuer,
+            oauth.audience,
+            oauth.scope,
+            oauth.user_claim,
+            oauth.clock_skew_ms,
+            oauth.refresh_ms,
+        )
+        if oauth.jwks
+        else None,
     )
 
 
@@ -218,6 +253,7 @@ def _gateway(config: Config) -> GatewayOptions:
     return GatewayOptions(
         node_id=config.node.id,
         hung_timeout_ms=rest.hung_timeout_ms,
+        nice=rest.nice,
         session_timeout_ms=config.groups.session_timeout_ms,
         rest=RestOptions(
             default_topic=rest.default_topic,

@@ -12,12 +12,12 @@ from penstock.node.options import NodeOptions
 from penstock.node.services import NodeStorage
 from penstock.observability import log as events
 from penstock.runtime import NodeIdentity
+from penstock.runtime.descriptors import present_limits
 from penstock.runtime.loop import run
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import DiskFailed, PosixDisk
 
 NO_CLUSTER = UUID(int=0)
-UNSERVED = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class DataDirectoryUnusable(PenstockError):
@@ -84,14 +84,16 @@ def _identity(options: NodeOptions, directory: DataDirectory) -> NodeIdentity:
 
 def open_storage(options: NodeOptions, disk_at: Callable[[str], PosixDisk] = PosixDisk) -> NodeStorage:
     """Lock the data directory, creating it if needed; raises DataDirectoryUnusable."""
-    disk = disk_at(options.data_dir)
+    disk, side_disk, limits = disk_at(options.data_dir), disk_at(options.data_dir), present_limits()
+    for view in (disk, side_disk):
+        view.limit_descriptors(limits.readers_max, limits.short_from, limits.kept_from)
     made = _first_missing(disk.root)
     try:
         directory = DataDirectory.open(disk, UUID(bytes=os.urandom(16), version=4))
     except DiskFailed as error:
         _remove(made)
         raise DataDirectoryUnusable(disk.root, error.errno) from error
-    return NodeStorage(disk, disk_at(options.data_dir), directory)
+    return NodeStorage(disk, side_disk, directory)
 
 
 def _first_missing(path: str) -> str | None:
@@ -120,12 +122,14 @@ def _leave(storage: NodeStorage, node: Node | None) -> None:
 
 
 def _check(options: NodeOptions) -> None:
-    for listener in options.listeners:
-        if listener.security in UNSERVED:
-            raise UnsupportedOptions(
-                f"listener {listener.name} asks for {listener.security}, which is not available yet: "
-                "use PLAINTEXT"
-            )
+    problem = options.security.problem_with(listener.security for listener in options.listeners)
+    if problem is not None:
+        raise UnsupportedOptions(problem)
+    if options.security.tls is not None:
+        # Before anything is touched: files that are missing or cannot be used end the start.
+        from penstock.security.tls_contexts import TlsContexts
+
+        TlsContexts(options.security.tls)
     names = [listener.name for listener in options.listeners]
     if len(frozenset(names)) != len(names) or not names:
         raise UnsupportedOptions("a node needs Kafka listeners with different names")

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
+from penstock.broker.access import AccessService
 from penstock.broker.cluster import BrokerRegistration, ClusterMember, ClusterOptions, QuorumStore
 from penstock.broker.configs import ConfigService
 from penstock.broker.coordinator.delay_metrics import DelayMetrics
@@ -17,10 +19,12 @@ from penstock.broker.coordinator.transactions import (
     TransactionService,
     transaction_options_of,
 )
+from penstock.broker.creation_rate import CreationLimits
 from penstock.broker.delays.delay_view import DelayView
 from penstock.broker.delays.peers import DelayPeers
 from penstock.broker.delays.publisher import DelayPublisher
-from penstock.broker.fetch import FetchService
+from penstock.broker.delete_records import RecordDeletionService
+from penstock.broker.fetch import FetchService, waiting_fetch_limits
 from penstock.broker.list_offsets import OffsetLookup
 from penstock.broker.partitions import (
     FsyncMode,
@@ -53,18 +57,23 @@ from penstock.broker.transactions.markers import MarkerWriter
 from penstock.broker.transactions.offset_commits import TransactionalOffsetCommits
 from penstock.broker.transactions.peers import TransactionPeers
 from penstock.broker.transactions.verification import TransactionVerification
-from penstock.core.metadata import BrokerEndpoint, ControllerConfig
-from penstock.core.model import BrokerEpoch
+from penstock.broker.worker_share import WorkerShare
+from penstock.core.metadata import BrokerEndpoint, ControllerConfig, MetadataImage, broker_setting
+from penstock.core.model import MILLISECOND, BrokerEpoch
 from penstock.node.options import NodeOptions, reachable
 from penstock.observability import log as events
 from penstock.runtime import Callback, ExecutorKind, Runtime
+from penstock.runtime.sliced_work import SlicedWork, Slices
 from penstock.server.kafka.backend import AdvertisedListener, Backend, NodeInfo
 from penstock.storage.commit import GroupCommit
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
 from penstock.storage.journal import CommitJournal, JournalFile, JournalOptions, JournalPlace
+from penstock.storage.log import RecoveryReport
 
 BROKER, CONTROLLER = "broker", "controller"
+# What opening logs takes of a turn of the loop: there are no clients yet.
+START_TURN_NS = 20 * MILLISECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +96,15 @@ class NodeServices:
         listeners: tuple[AdvertisedListener, ...],
     ) -> None:
         self._runtime = runtime
+        self._workers = WorkerShare(runtime)
         self._storage = storage
         self._options = options
         self._listeners = listeners
         self._ready: Callable[[Backend], None]
         self._without_broker: Callback | None = None
         self._is_open = False
+        self._is_closing = False
+        self._long_work = SlicedWork(runtime.timers, runtime.clock, START_TURN_NS)
         self.produce_metrics = ProduceMetrics()
         self.group_metrics = GroupMetrics()
         self.telemetry_metrics = TelemetryMetrics()
@@ -116,6 +128,8 @@ class NodeServices:
         self.batch_commit = BatchCommitService(self.member.rpc, options.node_id)
         self._queue_peers = QueuePeers(self.member.rpc, options.node_id)
         self._delay_peers = DelayPeers(self.member.rpc, options.node_id)
+        self._offset_lookup = OffsetLookup(runtime, self.member.lease, self._workers)
+        self._record_deletion = RecordDeletionService(runtime, self._offset_lookup)
         self.partitions = self._build_partitions()
         self.replication = ReplicationService(
             runtime, self.member.peers, self.partitions, self.controller.submit, options.node_id
@@ -159,7 +173,6 @@ class NodeServices:
                 time_index_interval_ms=options.time_index_interval_ms,
                 checkpoint_ms=options.checkpoint_ms,
                 rebuild_bytes_max=options.rebuild_bytes_max,
-                session_ms=options.sessions.session_ms,
             ),
             self.member.lease,
         )
@@ -174,7 +187,7 @@ class NodeServices:
         self.member.start(self._joined)
 
     def _joined(self, epoch: BrokerEpoch | None) -> None:
-        image, controller = self.controller.image, self.controller
+        image = self.controller.image
         quorum = self.member.quorum
         self.partitions.scrubber.on_pass(quorum.verify_files)
         self.partitions.scrubber.add(quorum.scrubbed_log)
@@ -186,10 +199,30 @@ class NodeServices:
                 self._without_broker()
             return
         # Not earlier: only under the new broker epoch does the metadata say what this node leads.
-        reports = self.partitions.open_all(image, self._storage.directory)
+        reports: list[RecoveryReport] = []
+        slices = self.partitions.open_in_slices(image, self._storage.directory, reports)
+        if next(slices, self) is self:
+            self._opened(epoch, image, reports)
+        else:
+            self._long_work.run(self._open_the_rest(slices, partial(self._opened, epoch, image, reports)))
+
+    def _open_the_rest(self, slices: Slices, then: Callback) -> Slices:
+        """Open thousands of logs while the node is heard of, unless it stops meanwhile."""
+        for _ in slices:
+            yield
+            if self._is_closing:
+                return
+        then()
+
+    def _opened(self, epoch: BrokerEpoch, image: MetadataImage, reports: list[RecoveryReport]) -> None:
+        controller = self.controller
         self._is_open = True
         controller.subscribe(self.partitions.on_metadata)
         controller.subscribe(self.replication.on_metadata)
+        if controller.image is not image:
+            # What was decided while the logs were opened.
+            image = controller.image
+            self.partitions.on_metadata(image)
         self.partitions.start_repair(epoch, controller.submit)
         self.replication.start(epoch)
         self.replication.on_metadata(image)
@@ -206,10 +239,19 @@ class NodeServices:
     def _go_live(self, epoch: BrokerEpoch) -> None:
         self.member.go_live(lambda: self.partitions.on_logs_ready(lambda: self._ready(self._backend(epoch))))
 
+    def number(self, key: str) -> int:
+        """A broker setting of this node, as it is now."""
+        value = broker_setting(self.controller.image, key, self._options.node_id, self._options.static)
+        assert isinstance(value, int), key
+        return value
+
     def _backend(self, epoch: BrokerEpoch) -> Backend:
         runtime, options, controller = self._runtime, self._options, self.controller
         assert controller.image.cluster_id is not None
-        topics = TopicService(runtime, controller, self.partitions, options.static)
+        creation = CreationLimits(
+            self.number("auto.create.topics.per.second"), self.number("auto.create.topics.burst")
+        )
+        topics = TopicService(runtime, controller, self.partitions, options.static, creation)
         verification = TransactionVerification(runtime.timers, self._transaction_peers)
         groups = self._take_groups(topics)
         queues = self._take_queues(topics)
@@ -218,7 +260,7 @@ class NodeServices:
         producer_ids = ProducerIdManager(controller, options.node_id, epoch)
         transactions = self._take_transactions(topics, producer_ids, markers)
         produce_service = ProduceService(
-            self.partitions, runtime.clock, self.produce_metrics, runtime.spawn, verification
+            self.partitions, runtime.clock, self.produce_metrics, self._workers, verification
         )
         queue_view = self._take_queue_view(topics, queues, transactions, produce_service, verification)
         return Backend(
@@ -235,6 +277,8 @@ class NodeServices:
             topics=topics,
             groups=groups,
             configs=ConfigService(runtime, controller, options.node_id, options.static),
+            access=AccessService(runtime, controller),
+            is_secured=options.security.enabled,
             transactions=transactions,
             queues=queue_view,
             queue_admin=self._take_queue_admin(queues, queue_view),
@@ -245,8 +289,11 @@ class NodeServices:
             produce_service=produce_service,
             transactional_offsets=TransactionalOffsetCommits(groups, verification),
             markers=markers,
-            fetch_service=FetchService(runtime, self.member.lease),
-            offset_lookup=OffsetLookup(runtime, self.member.lease),
+            fetch_service=FetchService(
+                runtime, self.member.lease, waiting_fetch_limits(self.number("max.waiting.fetch.partitions"))
+            ),
+            offset_lookup=self._offset_lookup,
+            record_deletion=self._record_deletion,
             quorum=self.member.voters,
             read_replicas=ReadReplicaSelector(controller, self.partitions, options.node_id, options.static),
             telemetry=TelemetryService(runtime, controller, self.telemetry_metrics),
@@ -322,7 +369,7 @@ class NodeServices:
         verification: TransactionVerification,
     ) -> QueueView:
         runtime, peers, controller = self._runtime, self._queue_peers, self.controller
-        reader = RecordReader(runtime)
+        reader = RecordReader(runtime, self._workers)
         mover = DeadLetterMover(runtime, peers, reader, topics, self.partitions.options, self.queue_metrics)
         settings = GroupQueueSettings(self._options.node_id, self._options.static)
         self._queue_view = view = QueueView(runtime, self.partitions, peers, reader, mover, settings)
@@ -341,12 +388,13 @@ class NodeServices:
         return view
 
     def _take_queue_admin(self, queues: QueueService, view: QueueView) -> QueueAdmin:
-        reader = RecordReader(self._runtime)
+        reader = RecordReader(self._runtime, self._workers)
         admin = QueueAdmin(self.member.rpc, self._options.node_id, self._queue_peers, queues, view, reader)
         admin.on_metadata(self.controller.image)
         self.controller.subscribe(admin.on_metadata)
-        deletion = OffsetLookup(self._runtime, self.member.lease)
-        cleanup = ConsumedCleanup(self._runtime, self._options.node_id, self.partitions, admin, deletion)
+        cleanup = ConsumedCleanup(
+            self._runtime, self._options.node_id, self.partitions, admin, self._record_deletion
+        )
         cleanup.on_metadata(self.controller.image)
         self.controller.subscribe(cleanup.on_metadata)
         return admin
@@ -388,6 +436,7 @@ class NodeServices:
 
     def begin_controlled_shutdown(self, done: Callback) -> None:
         """Hand leaderships over to other nodes, while clients are still served. Takes bounded time."""
+        self._is_closing = True
         self.member.begin_controlled_shutdown(done)
 
     def stop_coordinators(self) -> None:
@@ -405,18 +454,19 @@ class NodeServices:
 
     def prepare_close(self, done: Callback) -> None:
         """Bring the logs to a state from which they can be closed at once; takes a while with many."""
+        self._is_closing = True
         self.replication.stop()
         self.partitions.checkpoint_all(done)
 
     def close(self) -> None:
         """Make everything durable, close it and mark the stop as clean. Blocks on the disk."""
+        self._is_closing = True
         self.replication.stop()
-        self.partitions.close()
-        failed = any(replica.log.stopped is not None for replica in self.partitions)
+        are_closed = self.partitions.close()
         self.member.close()
         self.journal.close()
         # A log whose disk failed has lost something: the next start must not trust it.
-        clean = self.membership.epoch if self._is_open and not failed else None
+        clean = self.membership.epoch if self._is_open and are_closed else None
         self._storage.directory.close(clean)
 
     def abandon(self) -> None:

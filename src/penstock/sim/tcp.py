@@ -25,9 +25,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol
 
-from penstock.core.model import MILLISECOND, PenstockError
+from penstock.core.model import MILLISECOND, SECOND, PenstockError
 from penstock.runtime import Address, AddressUnavailable, Callback
-from penstock.runtime.tcp import BUFFERS, Part, TcpConnection, TcpProtocol
+from penstock.runtime.tcp import BUFFERS, ENDED_SECONDS, Part, TcpConnection, TcpProtocol
 from penstock.sim.incarnation import Incarnation
 from penstock.sim.network import SimulatedNetwork
 
@@ -37,6 +37,7 @@ RETRIES_MAX = 3
 SPLIT = 0.08
 REST = 0.08
 REST_NS = 3 * MILLISECOND
+ENDED_NS = int(ENDED_SECONDS * SECOND)
 # How much one end sends before the other has taken it.
 WINDOWS = (1_000, 16_000, 64_000, 64_000)
 
@@ -272,6 +273,7 @@ class SimulatedTcpConnection:
         "_head_sent",
         "_in_flight",
         "_inbox",
+        "_is_ending",
         "_is_resting",
         "_listener",
         "_moved",
@@ -299,6 +301,7 @@ class SimulatedTcpConnection:
         self._moved: Callable[[int], None] | None = None
         self._inbox = bytearray()
         self._has_ended = False
+        self._is_ending = False
         self._is_resting = False
         self._paused = False
         self._parts: deque[Part] = deque()
@@ -324,12 +327,18 @@ class SimulatedTcpConnection:
 
     def pause(self) -> None:
         self._paused = True
+        if self._has_ended and self._handler is not None:
+            self._read_later(0)
 
     def resume(self) -> None:
         if self._paused:
             self._paused = False
             if self._inbox or self._has_ended:
                 self._read_later(0)
+
+    def read(self) -> None:
+        if self._inbox:
+            self._read_once()
 
     def arrived(self, segment: bytes) -> None:
         """More bytes, or none any more, are in the kernel of this machine."""
@@ -357,15 +366,30 @@ class SimulatedTcpConnection:
         self._read()
 
     def _read(self) -> None:
+        while self._inbox and not self._paused and self._handler is not None:
+            self._read_once()
+        if self._has_ended:
+            self._check_end()
+
+    def _read_once(self) -> None:
+        buffer = None if self._handler is None else self._handler.get_buffer()
+        if self._handler is None or buffer is None:
+            return
         inbox = self._inbox
-        while inbox and not self._paused and self._handler is not None:
-            buffer = self._handler.get_buffer()
-            count = min(len(buffer), len(inbox))
-            buffer[:count] = inbox[:count]
-            del inbox[:count]
-            self._handler.buffer_updated(count)
-        if self._has_ended and not inbox and not self._paused:
+        count = min(len(buffer), len(inbox))
+        buffer[:count] = inbox[:count]
+        del inbox[:count]
+        self._handler.buffer_updated(count)
+
+    def _check_end(self) -> None:
+        """The end of the client is seen behind its last bytes, whether reads are paused or not."""
+        if not self._inbox and (
+            not self._paused or self._handler is None or not self._handler.eof_received()
+        ):
             self.close()
+        elif not self._is_ending:
+            self._is_ending = True
+            self.incarnation.later_on(ENDED_NS, self, "ended", len(self._inbox), self.close)
 
     def write(self, parts: list[Part]) -> None:
         if self._handler is None:

@@ -3,7 +3,8 @@
     command       the options, and one function per kind of measurement
     scenarios     which broker; produce, consume, latency, end-to-end; the limits of client, disk and socket
     gateway_load  load on REST, gRPC and WebSocket
-    queue_load    load on queues and delays
+    queue_load    load on queues
+    delay_load    delayed messages at a rate, in processes of their own: how late they are
     report        percentiles, commit, machine, tables and JSON
     compare       the same scenarios against several brokers, and their ratios
     fetcher       a process that keeps a broker busy with Fetch requests
@@ -15,5 +16,5 @@ the limits measured in the same run, on the same directory, and compares by rati
 All of it is bounded: records, seconds, and the children it starts. A throw-away broker is
 started unless `--bootstrap` names one, and removed with its data.
 
-Left out: many machines, many clients. One process is the load.
+Left out: many machines, many clients. One process is the load, or two where one must not hold up the other.
 """

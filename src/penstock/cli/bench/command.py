@@ -369,8 +369,8 @@ def delay_(
     delay_ms: int = typer.Option(
         1_000, "--delay-ms", min=0, max=3_600_000, help="How much later each is due."
     ),
-    size: int = typer.Option(100, "--size", min=8, max=1 << 20, help="Bytes of each value."),
-    seconds: float = SECONDS,
+    size: int = typer.Option(100, "--size", min=16, max=1 << 20, help="Bytes of each value."),
+    partitions: int = typer.Option(4, "--partitions", min=1, max=1_000, help="Of the topic."),
     bootstrap: str | None = BOOTSTRAP,
     pid: int | None = PID,
     settings: list[str] | None = SETTINGS,
@@ -378,13 +378,17 @@ def delay_(
     output: str | None = OUTPUT,
     as_json: bool = JSON_OPTION,
 ) -> None:
-    """How late delayed messages are published, as a consumer sees it."""
-    from penstock.cli.bench import queue_load, scenarios
+    """How late delayed messages are published, as a consumer sees it.
 
-    load = queue_load.DelayLoad(messages, rate, delay_ms, size, seconds)
-    with _target(bootstrap, pid, settings, directory) as target, target.topic() as topic:
+    One process schedules them and another reads them, while a third looks how long the broker lets others
+    wait. Each is due so much after its turn.
+    """
+    from penstock.cli.bench import delay_load, scenarios
+
+    load = delay_load.DelayLoad(messages, rate, delay_ms, size, partitions)
+    with _target(bootstrap, pid, settings, directory) as target:
         step(f"delaying at {target.name}")
-        results = {"delay": scenarios.delayed(target, topic, load)}
+        results = {"delay": scenarios.delayed(target, load)}
         _finish_lines(target, results, output, as_json)
 
 

@@ -123,7 +123,7 @@ def _line(figures: Figures) -> str:
     parts = [f"{figures['messages_per_s']:>9,.0f} messages/s"] if "messages_per_s" in figures else []
     parts += [
         f"{name.removesuffix('_us').replace('_', ' ')} {figures[name] / 1_000:,.2f} ms"
-        for name in ("p50_us", "p99_us", "late_p50_us", "late_p99_us")
+        for name in ("p50_us", "p99_us", "late_p50_us", "late_p99_us", "late_max_us", "wait_p99_us")
         if name in figures
     ]
     used = [

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.cli.bench.queue_load import DelayLoad, DelayResult, delay
+from penstock.cli.bench.delay_load import DelayLoad, DelayReport, measure
 from penstock.cli.bench.report import MEGABYTE, Figures, LoadResult, percentiles_us, rates
 from penstock.cli.child import throw_away_broker
 from penstock.client import ClientError, Endpoint, TopicAdmin
@@ -413,22 +413,33 @@ def end_to_end(
     }
 
 
-def delayed(target: BenchTarget, topic: str, load: DelayLoad) -> Figures:
-    """How late messages are that were to be published at a time; none may be early."""
-    found: list[DelayResult] = []
+def delayed(target: BenchTarget, load: DelayLoad) -> Figures:
+    """How late messages are that were to be published at a time; none may be early, or come twice."""
+    found: list[DelayReport] = []
 
     def run() -> LoadResult:
-        found.append(delay(target.endpoint.addresses()[0], topic, load))
-        return found[0].load
+        began: list[int] = []
+        found.append(measure(target.endpoint, topic, load, lambda: began.append(time.perf_counter_ns())))
+        elapsed_ns = time.perf_counter_ns() - began[0]
+        cpu_ns = found[0].sent.cpu_ns + found[0].arrivals.cpu_ns
+        return LoadResult(load.records, [], elapsed_ns, cpu_ns)
 
-    figures = target.load(run, load.value_bytes)
-    late_ns = found[0].late_ns
-    if late_ns and min(late_ns) < 0:
-        raise ClientError(f"a message was published {-min(late_ns) / 1e6:g} ms too early")
+    with target.topic(load.partitions) as topic:
+        figures = target.load(run, load.value_bytes)
+    arrivals = found[0].arrivals
+    early_ms = -min(arrivals.lateness_ms)
+    if early_ms > 0:
+        raise ClientError(f"a message was published {early_ms:g} ms too early")
+    if arrivals.duplicates:
+        raise ClientError(f"{arrivals.duplicates} messages were published twice")
+    late_ns = [int(each * 1e6) for each in arrivals.lateness_ms]
+    waits_ns = [int(each * 1e6) for each in found[0].waits_ms]
     return {
         **figures,
         **percentiles_us(late_ns, "late_"),
-        "sender_late_ms": round(found[0].sender_late_ns / 1e6, 2),
+        # Of small requests meanwhile.
+        **percentiles_us(waits_ns, "wait_"),
+        "sender_late_ms": round(found[0].sent.behind_ms, 2),
     }
 
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from penstock.cli.broker_options import endpoint
 from penstock.client import BrokerUnreachable, ClientError, Endpoint
 from penstock.client.admin import is_drained as is_drained_there
-from penstock.client.connection import BrokerConnection, api_of
+from penstock.client.connection import BrokerConnection, api_of, security_of
+from penstock.client.connection_security import LoginFailed
 from penstock.client.endpoint import no_broker
 from penstock.core.model import PenstockError
 from penstock.core.protocol import ErrorCode, Message
@@ -315,6 +317,8 @@ class AdminClient:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._connection, self.address = _any_connection(endpoint)
+        # The same broker, for other clients.
+        self.endpoint = Endpoint(self.address, endpoint.options)
 
     def ask(self, request: Message) -> Any:
         """Send a request and return the response; ClientError if there is none."""
@@ -457,7 +461,7 @@ class AdminClient:
 @contextmanager
 def admin_client(bootstrap: str) -> Iterator[AdminClient]:
     """A connection to the first of the addresses that responds, for as long as it is needed."""
-    admin = AdminClient(Endpoint(bootstrap))
+    admin = AdminClient(endpoint(bootstrap, None))
     try:
         yield admin
     finally:
@@ -523,8 +527,8 @@ def _any_connection(endpoint: Endpoint) -> tuple[BrokerConnection, str]:
     failure: ClientError | None = None
     for address in addresses:
         try:
-            return BrokerConnection(address), _address(*address)
-        except BrokerUnreachable as error:
+            return BrokerConnection(address, security=security_of(endpoint)), _address(*address)
+        except (BrokerUnreachable, LoginFailed) as error:
             failure = error
         except ClientError:
             failure = BrokerUnreachable(f"{_address(*address)} does not respond as a Kafka broker")

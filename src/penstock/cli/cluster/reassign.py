@@ -319,12 +319,11 @@ def drain(
     """
     from penstock.cli.cluster.admin_client import admin_client
     from penstock.client.admin import drain as change
-    from penstock.client.endpoint import Endpoint
 
     with admin_client(bootstrap) as admin:
         if node not in admin.registered(admin.cluster()):
             raise InvalidOption(f"there is no broker {node}: `penstock cluster status` shows them")
-        change(Endpoint(admin.address), node, undo=undo)
+        change(admin.endpoint, node, undo=undo)
         if watching and not undo:
             _follow(admin, node)
         leads, holds = _counts(admin, node)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol, assert_never
 
-from penstock.broker.partitions import FsyncMode, LeaderPartition, Replica
+from penstock.broker.partitions import FsyncMode, LeaderPartition
 from penstock.broker.partitions.log_scrubber import ScrubMetrics
 from penstock.core.metadata import ConfigResourceType, MetadataImage
 from penstock.core.model import LeaderEpoch, NodeId, PartitionIndex, TopicName, TopicPartition
@@ -168,18 +168,28 @@ class ClusterNode:
         process = self.process
         return process.backend if process is not None and process.is_ready else None
 
-    def last_replica(self, place: Place) -> Replica | None:
-        """Its replica of a partition; before it is ready again, or if the node is down, that of before.
+    def durable_end(self, place: Place) -> int | None:
+        """Up to where its log of a partition is durable; before it is ready again, or if it is down, as then.
 
-        What was synced then is synced still.
+        What was synced then is synced still: a log whose first sync after a start failed does not know of it.
         """
-        ready = (
-            process.backstage.partitions
-            for process in reversed(self._processes)
-            if process.backstage.partitions.are_synced or self.options.fsync is not FsyncMode.EVERY
-        )
-        found = (partitions.find_log(*place) for partitions in ready)
-        return next((replica for replica in found if replica is not None), None)
+        is_synced = self.options.fsync is FsyncMode.EVERY
+        durable: int | None = None
+        end: int | None = None
+        for process in reversed(self._processes):
+            partitions = process.backstage.partitions
+            replica = partitions.find_log(*place) if partitions.are_synced or not is_synced else None
+            if replica is None:
+                continue
+            log = replica.log
+            # Without syncs no power is cut, and what was appended is there after a kill.
+            position = int(log.synced if is_synced else log.end)
+            # Nothing that was cut off since counts.
+            end = int(log.end) if end is None else min(end, int(log.end))
+            durable = max(durable or 0, min(position, end))
+            if log.stopped is None:
+                break
+        return durable
 
     @property
     def protocol_errors(self) -> int:

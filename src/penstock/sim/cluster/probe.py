@@ -11,7 +11,6 @@ it lost nothing. A voter has none: one that lost something is in doubt, and its 
 
 from collections.abc import Iterable, Mapping
 
-from penstock.broker.partitions import FsyncMode
 from penstock.core.metadata import MetadataImage, ReplicaLoss
 from penstock.core.metadata import Partition as PartitionState
 from penstock.core.metadata.topic_names import INTERNAL_TOPICS
@@ -184,11 +183,9 @@ class EligibilityProbe:
         positions = {}
         for node_id in node_ids:
             node = self._nodes[node_id]
-            replica = node.last_replica(place)
-            if replica is not None and not self._is_excused(node, place, partition):
-                # Without syncs no power is cut, and what was appended is there after a kill.
-                is_synced = node.options.fsync is FsyncMode.EVERY
-                positions[int(node_id)] = int(replica.log.synced if is_synced else replica.log.end)
+            durable_end = node.durable_end(place)
+            if durable_end is not None and not self._is_excused(node, place, partition):
+                positions[int(node_id)] = durable_end
         return positions
 
     def _look_at_quorum(self, leader: ClusterNode) -> None:

@@ -1,0 +1,160 @@
+"""What stands between a node's clients and its services: TLS, logins, access rules and quotas, put together.
+
+Without security and without quotas there is no authorizer at all, so that a request costs what it did
+before there was any. The first quota that somebody sets puts one there.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.core.metadata import MetadataImage, Ok
+from penstock.core.metadata.access import ScramMechanism
+from penstock.core.metadata.commands import AlterScramCredentials
+from penstock.core.model import MILLISECOND, ApiError, Instant, PenstockError
+from penstock.core.sasl import credential_of
+from penstock.observability import log
+from penstock.runtime import ExecutorKind, Runtime
+from penstock.security.access_control import AccessControl
+from penstock.security.acls import AclRules
+from penstock.security.authenticator import Authenticator
+from penstock.security.options import (
+    OAUTHBEARER,
+    SASL_PROTOCOLS,
+    TLS_PROTOCOLS,
+    OAuthOptions,
+    SecurityOptions,
+    TlsOptions,
+)
+from penstock.security.quotas import ClientQuotas
+from penstock.server.kafka.backend import Backend
+from penstock.server.kafka.listener import Listener, ListenerSecurity
+
+if TYPE_CHECKING:
+    from penstock.security.oauth import JwtVerifier
+    from penstock.security.tls_contexts import TlsContexts
+
+# How often the files with certificates are looked at.
+CERTIFICATE_CHECK_MS = 2_000
+ADMIN_RETRY_MS = 1_000
+SALT_BYTES = 16
+ITERATIONS = 8_192
+PASSWORD_CHARS_MAX = 1_000
+
+
+class SecurityUnusable(PenstockError):
+    """The security of a node cannot be set up; says why."""
+
+
+class NodeSecurity:
+    """The security of one node's listeners."""
+
+    def __init__(self, runtime: Runtime, options: SecurityOptions) -> None:
+        self._runtime = runtime
+        self._options = options
+        rules = None
+        if options.enabled:
+            names = frozenset(user if ":" in user else f"User:{user}" for user in options.super_users)
+            rules = AclRules(names, open_without_rules=options.open_without_rules)
+        self._quotas = ClientQuotas()
+        self._control = AccessControl(rules, self._quotas, runtime.clock.now)
+        self._tls = _tls_contexts(options.tls)
+        self._tokens = _token_verifier(runtime, options.oauth)
+        mechanisms = options.mechanisms
+        if self._tokens is None:
+            mechanisms = tuple(each for each in mechanisms if each != OAUTHBEARER)
+        self._authenticator = Authenticator(runtime, mechanisms, self._tokens)
+        self._listeners: Sequence[Listener] = ()
+
+    @property
+    def authorizer(self) -> AccessControl | None:
+        """None while everyone may do everything, and as fast as it goes."""
+        return self._control if self._options.enabled or not self._quotas.is_empty else None
+
+    def listener(self, protocol: str) -> ListenerSecurity:
+        """What clients of a listener with this protocol have to do."""
+        return ListenerSecurity(
+            self._tls if protocol in TLS_PROTOCOLS else None,
+            self._authenticator if protocol in SASL_PROTOCOLS else None,
+            self._options.reauthenticate_ms,
+        )
+
+    def start(self, backend: Backend, listeners: Sequence[Listener]) -> None:
+        """Follow the metadata and the files from now on."""
+        self._listeners = listeners
+        self._on_metadata(backend.controller.image)
+        backend.controller.subscribe(self._on_metadata)
+        if self._tokens is not None:
+            self._tokens.start()
+        if self._tls is not None:
+            self._check_certificates(self._tls)
+        if self._options.admin_user:
+            self._set_admin(backend)
+
+    def _on_metadata(self, image: MetadataImage) -> None:
+        before = self.authorizer
+        self._control.on_metadata(image)
+        self._authenticator.on_metadata(image)
+        if self.authorizer is not before:
+            for listener in self._listeners:
+                listener.set_authorizer(self.authorizer)
+
+    def _check_certificates(self, tls: "TlsContexts") -> None:
+        tls.check()
+        due = Instant(self._runtime.clock.now() + CERTIFICATE_CHECK_MS * MILLISECOND)
+        self._runtime.timers.at(due, partial(self._check_certificates, tls))
+
+    def _set_admin(self, backend: Backend) -> None:
+        """Give the first user its password, unless it has one."""
+        user = self._options.admin_user
+        if self._authenticator.is_user(user):
+            return
+        salts = [self._runtime.entropy.bytes(SALT_BYTES) for _ in ScramMechanism]
+        read = partial(_admin_credentials, user, self._options.admin_password_file, salts)
+
+        def done(replies: list[Ok | ApiError]) -> None:
+            if isinstance(replies[0], ApiError):
+                log.warning("security.admin_not_set", user=user, reason=str(replies[0]))
+                due = Instant(self._runtime.clock.now() + ADMIN_RETRY_MS * MILLISECOND)
+                self._runtime.timers.at(due, partial(self._set_admin, backend))
+            else:
+                log.info("security.admin_set", user=user)
+
+        def submit(change: AlterScramCredentials) -> None:
+            backend.access.alter_credentials([change], done)
+
+        def failed(error: Exception) -> None:
+            log.error("security.admin_not_set", user=user, reason=str(error))
+
+        self._runtime.spawn.spawn(read, submit, failed, ExecutorKind.DISK)
+
+
+def _admin_credentials(user: str, path: str, salts: list[bytes]) -> AlterScramCredentials:
+    from penstock.security.tls_contexts import check_private
+
+    check_private(path)
+    password = Path(path).read_text(encoding="utf-8")[: PASSWORD_CHARS_MAX + 1].rstrip("\n")
+    if not 0 < len(password) <= PASSWORD_CHARS_MAX:
+        raise SecurityUnusable(f"{path} has no password, or one of more than {PASSWORD_CHARS_MAX} characters")
+    pairs = zip(ScramMechanism, salts, strict=True)
+    return AlterScramCredentials(
+        user, tuple(credential_of(user, mechanism, password, salt, ITERATIONS) for mechanism, salt in pairs)
+    )
+
+
+def _tls_contexts(options: TlsOptions | None) -> "TlsContexts | None":
+    if options is None:
+        return None
+    # Imported where they are used: a node without TLS starts without them.
+    from penstock.security.tls_contexts import TlsContexts
+
+    return TlsContexts(options)
+
+
+def _token_verifier(runtime: Runtime, options: OAuthOptions | None) -> "JwtVerifier | None":
+    if options is None:
+        return None
+    from penstock.security.oauth import JwtVerifier
+
+    return JwtVerifier(runtime, options)
