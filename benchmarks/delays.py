@@ -33,11 +33,11 @@ from typing import Any
 from urllib.request import urlopen
 
 from benchmarks.cluster.nodes import await_ready, launch, nodes
+from penstock.cli.bench.delay_load import DelayLoad, measure, picklable, probe, schedule_pending
 from penstock.cli.bench.report import machine
-from penstock.cli.bench.scenarios import usage_of
+from penstock.cli.bench.scenarios import ResourceUsage, usage_of
 from penstock.cli.child import stop
 from penstock.client import ClientError, Endpoint, TopicAdmin
-from penstock.client.delay_load import DelayLoad, measure, picklable, probe, schedule_pending
 
 TOPIC = "later"
 TREE = Path(__file__).resolve().parents[1]
@@ -51,11 +51,9 @@ def lateness(load: DelayLoad, settings: Sequence[str], tree: Path = TREE) -> Fig
     """One rate, on a node of its own."""
     with nodes(1, settings=settings, tree=tree) as running:
         endpoint = Endpoint(running.bootstrap)
-        TopicAdmin(endpoint).create("warm-up", load.partitions, 1, {})
-        measure(endpoint, "warm-up", DelayLoad(min(load.rate, 1_000), 1.0, 200, partitions=load.partitions))
         TopicAdmin(endpoint).create(TOPIC, load.partitions, 1, {})
-        before = running.usage()[0]
-        report = measure(endpoint, TOPIC, load)
+        before: list[ResourceUsage] = []
+        report = measure(endpoint, TOPIC, load, lambda: before.extend(running.usage()))
         after = running.usage()[0]
         ends = sum(one.end_offset or 0 for one in TopicAdmin(endpoint).describe(TOPIC).partitions)
     found = report.arrivals
@@ -66,9 +64,9 @@ def lateness(load: DelayLoad, settings: Sequence[str], tree: Path = TREE) -> Fig
         # Each transaction writes a marker to every partition that it has records for.
         "markers": ends - load.records,
         **_spread("lateness", found.lateness_ms),
-        "cpu_us": round((after.cpu_ns - before.cpu_ns) / 1e3 / load.records, 1),
+        "cpu_us": round((after.cpu_ns - before[0].cpu_ns) / 1e3 / load.records, 1),
         **_spread("wait", report.waits_ms),
-        "behind_ms": round(report.behind_ms, 1),
+        "behind_ms": round(report.sent.behind_ms, 1),
     }
 
 
@@ -170,7 +168,8 @@ def main() -> None:
             continue
         figures = found.setdefault(name, {})
         for rate in given.rates:
-            load = DelayLoad(rate, given.seconds, value_bytes=given.bytes, partitions=given.partitions)
+            records = int(rate * given.seconds)
+            load = DelayLoad(records, rate, 2_000, given.bytes, given.partitions)
             figures[str(rate)] = lateness(load, settings, tree)
             _show(f"{name} {rate:,}/s", figures[str(rate)])
         if given.pending:

@@ -61,8 +61,12 @@ def launch(
     arguments: Sequence[str] = (),
     settings: Sequence[str] = (),
     tree: Path | None = None,
+    wrapper: Sequence[str] = (),
 ) -> "subprocess.Popen[bytes]":
-    """Start a node from the sources of a tree, or of this one; its events go beside its data directory."""
+    """Start a node from the sources of a tree, or of this one; its events go beside its data directory.
+
+    `wrapper` are words before the command, of a program that becomes the node.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
     # An installed package has its bytecode: without it, most of a start is compiling.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -71,8 +75,9 @@ def launch(
     listeners = [f"--kafka={kafka}", "--http=127.0.0.1:0", "--grpc=127.0.0.1:0", "--metrics=127.0.0.1:0"]
     chosen = [word for setting in settings for word in ("--set", setting)]
     with data_dir.with_suffix(".log").open("ab") as events:
+        command = command_line(["up", "--json", f"--data-dir={data_dir}", *listeners, *arguments, *chosen])
         return subprocess.Popen(
-            command_line(["up", "--json", f"--data-dir={data_dir}", *listeners, *arguments, *chosen]),
+            [*wrapper, *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=events,

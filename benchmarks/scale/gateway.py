@@ -20,9 +20,11 @@ from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLim
 from penstock.runtime.tcp import Part
 from penstock.server.kafka.backend import AdvertisedListener, Backend, KafkaMetrics
 from penstock.server.kafka.connection import KafkaConnection
+from penstock.server.kafka.connection_scheduler import ConnectionScheduler
 from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.handlers import every_route
 from penstock.server.kafka.listener import Listener, ListenerContext
+from penstock.server.kafka.slice_scheduler import SliceScheduler
 from penstock.sim import World
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
@@ -53,6 +55,9 @@ class Sink:
 
     def resume(self) -> None:
         self.is_paused = False
+
+    def read(self) -> None:
+        raise AssertionError("there is no socket")
 
     def close(self) -> None:
         self.is_closed = True
@@ -111,6 +116,8 @@ class LargeNode:
             fetch_sessions=FetchSessionCache(runtime.clock, runtime.entropy),
             request_memory=RequestMemoryLimit(runtime.timers.soon),
             response_memory=ResponseMemoryLimit(runtime.timers.soon),
+            scheduler=ConnectionScheduler(runtime.timers.soon, runtime.clock.now),
+            slices=SliceScheduler(runtime.clock.now, runtime.timers.soon),
             report=_fail,
         )
         sink = Sink()
@@ -156,6 +163,7 @@ def _ask(node: LargeNode, frame: bytearray) -> tuple[float, int]:
 
     def ask() -> None:
         buffer = connection.get_buffer()
+        assert buffer is not None
         buffer[: len(frame)] = frame
         connection.buffer_updated(len(frame))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from fuzz.harness import Target
+from penstock.core.model import ApiError
 from penstock.core.records import (
     HEADER_BYTES,
     CompressionType,
@@ -15,6 +16,7 @@ from penstock.core.records import (
     InvalidRecord,
     Record,
     check_batches,
+    check_client_batch,
     read_control,
     read_header,
     read_records,
@@ -23,6 +25,7 @@ from penstock.core.records import (
     write_control_batch,
 )
 from penstock.core.records.batch import BatchHeader, seal
+from penstock.core.records.client_batch import PACKED_RECORDS_PER_BYTE_MAX, SMALL_BYTES, SMALL_RECORDS
 from penstock.core.records.record import assemble
 
 # Small, so that what may be unpacked fits into the allowance for allocations.
@@ -44,6 +47,10 @@ def random_records(rng: random.Random, count: int) -> list[Record]:
 
 def one_batch(rng: random.Random, codec: CompressionType = CompressionType.NONE) -> bytes:
     return bytes(write_batch(random_records(rng, rng.randint(1, RECORDS)), codec=codec))
+
+
+def any_batch(rng: random.Random) -> bytes:
+    return one_batch(rng, rng.choice(list(CompressionType)))
 
 
 def some_batches(rng: random.Random) -> bytes:
@@ -87,6 +94,20 @@ def read_resealed(data: bytes) -> None:
         assert header.size_bytes >= HEADER_BYTES
         position += header.size_bytes
     assert position == len(data)
+
+
+def produce_resealed(data: bytes) -> None:
+    """What a broker takes from a client it can serve: no more records than bytes, and small batches whole."""
+    batch = memoryview(resealed(data))
+    header = check_client_batch(batch)
+    if isinstance(header, ApiError):
+        raise CorruptBatch(str(header))
+    assert len(batch) == header.size_bytes
+    assert header.record_count == header.last_offset_delta + 1
+    assert 0 < header.record_count <= PACKED_RECORDS_PER_BYTE_MAX * (len(batch) - HEADER_BYTES)
+    is_small = header.record_count <= SMALL_RECORDS and len(batch) <= SMALL_BYTES
+    if is_small and header.codec is CompressionType.NONE:
+        validate_records(batch, LIMIT_BYTES)
 
 
 def one_payload(rng: random.Random) -> bytes:
@@ -137,6 +158,7 @@ TARGETS = (
     Target("records.header", one_batch, read_header, (CorruptBatch,)),
     Target("records.check", some_batches, check_batches, (CorruptBatch,)),
     Target("records.check.resealed", some_batches, read_resealed, (CorruptBatch,)),
+    Target("records.client", any_batch, produce_resealed, (CorruptBatch,)),
     Target("records.control", one_marker, read_control, (CorruptBatch,)),
     *(target for codec in CompressionType for target in _per_codec(codec)),
 )
