@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from penstock.broker.delays.delay_view import DelayRequest
-from penstock.core.delays import DelayedRecord
 from penstock.core.model import Timestamp
+from penstock.core.records.builder import pack_body
 from penstock.server.kafka.backend import Backend
 from tests.unit.broker.delays.delay_stage import DelayStage
 from tests.unit.broker.queues.queue_stage import TOPIC
@@ -27,7 +27,7 @@ class Sent:
     def __init__(self, number: int, deliver_at: int) -> None:
         self.number = number
         self.request = DelayRequest(
-            Timestamp(deliver_at), DelayedRecord(TOPIC, -1, None, str(number).encode()), number
+            TOPIC, Timestamp(deliver_at), pack_body(None, str(number).encode()), id=number
         )
         self.replies: list[Any] = []
         self.backend: Backend | None = None

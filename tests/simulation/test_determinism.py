@@ -24,7 +24,7 @@ def in_a_process_of_its_own(seed: int, hash_seed: int) -> dict[str, object]:
     return verdict
 
 
-@pytest.mark.parametrize("seed", [3, 8, 42])
+@pytest.mark.parametrize("seed", [3, 42])
 def test_a_seed_gives_the_same_trace_in_processes_with_different_hash_seeds(seed: int) -> None:
     here = json.loads(run_cluster(seed).to_json())
 

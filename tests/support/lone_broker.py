@@ -5,6 +5,7 @@ from collections.abc import Callable
 from penstock.broker.cluster import (
     BrokerRegistrar,
     BrokerRegistration,
+    BrokerSessionOptions,
     Controller,
     new_cluster_id,
     parse_cluster_id,
@@ -25,7 +26,9 @@ class LoneBroker:
         self._runtime = runtime
         self._controller = controller
         self._directory = directory
-        self._membership = BrokerRegistrar(runtime, controller, directory, BrokerRegistration(ME, ()))
+        self._membership = BrokerRegistrar(
+            runtime, controller, directory, BrokerRegistration(ME, ()), BrokerSessionOptions()
+        )
 
     @property
     def epoch(self) -> BrokerEpoch | None:

@@ -53,9 +53,7 @@ DIFFERENT = {
     "deleteStreamsGroups": "GroupIdNotFoundException",
     # A group without members and offsets is gone; in Kafka it is there until its retention ends.
     "deleteConsumerGroups": "GroupIdNotFoundException",
-    # Would change nothing, and is not accepted and ignored: quotas, passwords, and threads.
-    "alterClientQuotas": "InvalidRequestException",
-    "alterUserScramCredentials": "UnsupportedSaslMechanismException",
+    # Would change nothing, and is not accepted and ignored: threads.
     "incrementalAlterConfigs refused": "InvalidConfigurationException",
     # Kafka's quorum is static unless it is formatted otherwise; here the voter has to exist.
     "addRaftVoter": "TimeoutException",

@@ -7,7 +7,8 @@ import pytest
 
 from penstock.cli import main
 from penstock.core.model import LeaderEpoch, Timestamp, TopicId
-from penstock.core.records import CompressionType, Record, check_batches, write_batch
+from penstock.core.records import CompressionType, Record, check_batches, read_header, write_batch
+from penstock.core.records.record import assemble
 from penstock.storage.disk import PosixDisk
 from penstock.storage.log import LogOptions, PartitionLog
 from penstock.storage.log.index import FOOTER_BYTES, OFFSETS, TIMES, IndexRowFormat, footer
@@ -237,3 +238,60 @@ def test_a_directory_without_a_log_is_refused_in_one_line(
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith(f"penstock: {tmp_path} holds no log")
     assert lines[1] == f"penstock: {tmp_path / 'missing'} is not a directory"
+
+
+def batch_positions(segment: Path) -> list[int]:
+    content, position = segment.read_bytes(), 0
+    found = []
+    while position < len(content):
+        found.append(position)
+        position += read_header(content, position).size_bytes
+    return found
+
+
+def test_each_damaged_batch_of_a_segment_is_named_and_the_rest_of_it_verified(
+    partition: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    segment = sorted(partition.glob("*.log"))[1]
+    positions = batch_positions(segment)
+    for damaged in (positions[0], positions[2]):
+        flip(segment, damaged + 70)
+    # The length of one batch does not lead to the next.
+    flip(segment, positions[4] + 10)
+
+    code, findings = verify(partition, capsys)
+
+    assert code == 1
+    base = int(segment.stem)
+    assert [(f["meaning"], f["position"], f["offset"]) for f in findings] == [
+        ("damage", positions[0], base),
+        ("damage", positions[2], base + 2 * RECORDS),
+        ("damage", positions[4], base + 4 * RECORDS),
+    ]
+
+
+def test_a_batch_that_nobody_can_decode_is_named_and_what_is_behind_it_verified(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = PartitionLog.create(PosixDisk(str(tmp_path)), "orders/0", TOPIC, LogOptions())
+    append(log, 1)
+    for payload in (b"noise" * 20, b""):
+        batch = assemble(read_header(write_batch([Record(0, 1, None, None)])), payload)
+        log.append(batch, check_batches(batch), LeaderEpoch(3), Timestamp(1_700_000_000_000))
+    append(log, 1)
+    log.close()
+    partition = tmp_path / "orders" / "0"
+    (segment,) = partition.glob("*.log")
+
+    code, findings = verify(partition, capsys)
+
+    assert code == 1
+    positions = batch_positions(segment)
+    assert [(f["meaning"], f["position"], f["offset"]) for f in findings] == [
+        ("unreadable", positions[1], RECORDS),
+        ("unreadable", positions[2], RECORDS + 1),
+    ]
+    assert str(findings[1]["what"]).endswith("record 0: the records end early")
+
+    assert main(["log", "verify", str(partition)]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == f"penstock: {partition}: 2 unreadable places"

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,20 @@ from kafka import KafkaProducer
 
 from penstock.cli.child import BrokerProcess
 from penstock.client import ConsumerOptions, Endpoint, ProducerOptions, TopicConsumer, TopicProducer
-from penstock.core.records import murmur2_partition
+from penstock.client.endpoint import ClientError
+from penstock.core.protocol.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
+from penstock.core.records import CompressionType, Record, murmur2_partition, read_header, write_batch
+from penstock.core.records.batch import seal
+from tests.support.wire import Wire
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 COMMAND = [sys.executable, "-m", "penstock.cli"]
+NOW = 1_700_000_000_000
 README = Path(__file__).parents[3] / "README.md"
 
 
@@ -92,6 +103,72 @@ def test_reading_ends_where_the_topic_ended_when_it_began(
 
     assert len(read) == 3_003
     assert b"too late" not in {one.value for one in read}
+
+
+def undecodable_zstd() -> bytearray:
+    """Begins as zstd does, and goes on as it must not."""
+    batch = write_batch([Record(0, NOW, None, bytes(range(256)) * 2)], codec=CompressionType.ZSTD)
+    batch[-60:] = b"\xff" * 60
+    return batch
+
+
+def undecodable_record() -> bytearray:
+    """The first records are good, and there are too many for a broker to look at all of them."""
+    batch = write_batch([Record(0, NOW, None, b"v%d" % number) for number in range(20)])
+    batch[-30] = 0x7F
+    return batch
+
+
+def store(address: tuple[str, int], topic: str, batch: bytearray) -> None:
+    """Produce a batch as it is."""
+    seal(batch, 0, len(batch))
+    part = ProduceRequestPartition(index=0, records=bytes(batch))
+    data = (ProduceRequestTopic(name=topic, partition_data=(part,)),)
+    with closing(Wire(address)) as wire:
+        answer = wire.ask(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=data), ProduceResponse, 9)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+@pytest.mark.parametrize("group", [(), ("--group", "readers")], ids=["alone", "in a group"])
+@pytest.mark.parametrize("bad", [undecodable_zstd, undecodable_record])
+def test_a_batch_that_nobody_can_decode_is_named_and_reading_goes_on(
+    run: Run,
+    topic: str,
+    broker: BrokerProcess,
+    bad: Callable[[], bytearray],
+    group: tuple[str, ...],
+) -> None:
+    run("topic", "create", topic, "--partitions", "1")
+    address = Endpoint(broker.bootstrap).addresses()[0]
+    for batch in (bad(), write_batch([Record(0, NOW, None, b"between")]), bad()):
+        store(address, topic, batch)
+    run("produce", topic, stdin=b"behind\n")
+
+    read = run("consume", topic, *group)
+
+    offsets = read_header(bad()).record_count
+    # librdkafka hands out what comes before the first bad record.
+    good = [f"v{number}" for number in range(17 if offsets > 1 else 0)]
+    assert read.returncode == 0
+    assert read.stdout.splitlines() == [*good, "between", *good, "behind"]
+    named = [line for line in read.stderr.splitlines() if "cannot be read" in line]
+    assert len(named) == 2
+    assert named[0].startswith(f"penstock: {topic}/0: the batch of offset")
+    assert named[1].endswith(f"; going on at {2 * offsets + 1}")
+
+
+def test_a_program_is_told_of_a_batch_that_nobody_can_decode(
+    run: Run, topic: str, broker: BrokerProcess
+) -> None:
+    run("topic", "create", topic, "--partitions", "1")
+    endpoint = Endpoint(broker.bootstrap)
+    store(endpoint.addresses()[0], topic, undecodable_zstd())
+
+    with (
+        TopicConsumer(endpoint, topic, ConsumerOptions()) as reader,
+        pytest.raises(ClientError, match=f"{topic}/0: the batch of offset 0 cannot be read: zstd"),
+    ):
+        list(reader.batches())
 
 
 def test_a_file_goes_to_the_partition_that_was_named(run: Run, topic: str, tmp_path: Path) -> None:

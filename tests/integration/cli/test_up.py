@@ -202,8 +202,12 @@ def test_a_port_that_is_taken_is_named_with_its_flag_and_nothing_is_left_behind(
         (["--kafka", "9092"], "penstock: listen.kafka: '9092' (--kafka) is not allowed"),
         (["--set", "topics.partition=3"], "penstock: unknown setting topics.partition (--set)"),
         (["--config", "nowhere.yaml"], "penstock: nowhere.yaml: No such file or directory"),
-        (["--set", "listen.listeners=tls=ssl://127.0.0.1:0"], "penstock: listen.listeners: tls asks for SSL"),
-        (["--set", "security.authentication=scram"], "penstock: security.authentication: scram is not"),
+        (["--set", "listen.protocol=SSL"], "penstock: a listener with SSL needs security.tls.certificate"),
+        (["--set", "security.enabled=true"], "penstock: security.enabled: REST, WebSocket and gRPC do not"),
+        (
+            ["--set", "security.tls.certificate=nowhere.pem", "--set", "security.tls.key=nowhere.key"],
+            "penstock: nowhere.key: No such file or directory",
+        ),
     ],
 )
 def test_what_cannot_be_started_is_said_in_one_line(

@@ -7,6 +7,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,7 @@ from penstock.server.gateway.process import SERVING
 from tests.support.clusters import until
 from tests.support.nodes import NodeProcess
 
-SECONDS = 30
+SECONDS = 60
 
 
 @pytest.fixture
@@ -58,6 +59,30 @@ def test_every_address_is_served_as_soon_as_the_node_says_that_it_is_ready(node:
     assert get(node, "/v1/admin/health") == (200, "penstock")
     assert get(node, "/api/v1/admin/health") == (200, "penstock")
     assert get(node, "/nowhere") == (404, "penstock")
+
+
+def priorities(pid: int) -> set[int]:
+    """Of all threads of a process; some may end meanwhile."""
+    found = set()
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(ProcessLookupError):
+            found.add(os.getpriority(os.PRIO_PROCESS, int(thread.name)))
+    return found
+
+
+@pytest.mark.parametrize(("settings", "nice"), [((), 10), (("rest.nice=3",), 3)])
+def test_every_thread_of_a_gateway_lets_its_node_go_first(
+    tmp_path: Path, settings: tuple[str, ...], nice: int
+) -> None:
+    node = NodeProcess(tmp_path / "data", "rest.enabled=true", *settings).start()
+    try:
+        (gateway,) = node.gateways()
+        # The lowest priority that there is is 19.
+        expected = min(19, os.getpriority(os.PRIO_PROCESS, 0) + nice)
+
+        assert priorities(gateway) == {expected}
+    finally:
+        node.kill()
 
 
 def test_a_gateway_that_was_killed_is_started_again(node: NodeProcess) -> None:

@@ -86,7 +86,7 @@ def test_a_commit_may_ask_for_any_retention(wire: Wire, topic: str, retention_ms
 )
 def test_the_note_of_a_commit_has_a_limit(wire: Wire, topic: str, metadata: str, code: ErrorCode) -> None:
     part = OffsetCommitRequestPartition(
-        partition_index=-5, committed_offset=-(2**63), committed_metadata=metadata
+        partition_index=0, committed_offset=-(2**63), committed_metadata=metadata
     )
     request = OffsetCommitRequest(
         group_id="notes", topics=(OffsetCommitRequestTopic(name=topic, partitions=(part,)),)

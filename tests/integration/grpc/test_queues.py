@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.empty_pb2 import Empty
 
 from penstock.v1.penstock_pb2 import (
     AckRequest,
@@ -17,6 +18,7 @@ from penstock.v1.penstock_pb2 import (
     RenewRequest,
     SubscribeRequest,
 )
+from tests.support.clusters import until
 
 
 def publish(penstock: Any, topic: str, count: int, partition: int = 0) -> None:
@@ -102,8 +104,27 @@ def test_what_a_stream_had_is_available_when_it_ends(penstock: Any, topic: str) 
     while len(again) < 3:
         again += poll(penstock, topic, consumer="another")
 
-    assert sorted(message.offset for message in again) == [1, 2, 3]
-    assert {message.attempt for message in again} == {1}
+    attempts = {message.offset: message.attempt for message in again}
+    assert sorted(attempts) == [1, 2, 3]
+    # The client had this one; whether it had the others is not known.
+    assert attempts[1] == 2
+
+
+def test_a_message_that_ends_every_client_is_dead_lettered(penstock: Any, topic: str) -> None:
+    publish(penstock, topic, 1)
+
+    attempts = []
+    for _ in range(4):
+        with subscription(penstock, topic, lease_ms=600_000) as stream:
+            attempts.append(next(stream).attempt)
+
+    assert attempts == [1, 2, 3, 4]
+    until(
+        lambda: f"{topic}.dlq" in {each.name for each in penstock.ListTopics(Empty()).topics},
+        "there are dead letters",
+    )
+    dead = poll(penstock, f"{topic}.dlq", group="undertaker")
+    assert [message.value for message in dead] == [b"0"]
 
 
 def test_a_message_that_is_not_wanted_now_comes_again_and_a_rejected_one_does_not(

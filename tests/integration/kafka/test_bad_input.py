@@ -26,7 +26,8 @@ from penstock.core.protocol.messages.produce import (
     ProduceResponse,
     ProduceResponsePartition,
 )
-from penstock.core.records import Record, write_batch
+from penstock.core.records import HEADER_BYTES, Record, read_header, write_batch
+from penstock.core.records.batch import LAYOUT, seal
 from tests.support.nodes import NodeProcess
 from tests.support.wire import Wire, frame_of
 
@@ -212,6 +213,59 @@ def test_a_bad_batch_is_refused_with_its_code_and_the_connection_goes_on(
     assert refused.error_code == code
     assert refused.error_message
     assert produced(wire, good_batch()).error_code == ErrorCode.NONE
+
+
+def lie(payload: bytes = b"", **fields: int) -> bytearray:
+    """A batch whose CRC is right and whose header says something else than its records."""
+    batch = good_batch()
+    header = read_header(batch)._replace(batch_length=49 + len(payload), **fields)
+    told = bytearray(LAYOUT.pack(*header) + payload)
+    seal(told, 0, len(told))
+    return told
+
+
+ONE_RECORD = bytes(good_batch()[HEADER_BYTES:])
+
+
+@pytest.mark.parametrize(
+    ("batch", "code"),
+    [
+        (lie(random.Random(1).randbytes(500)), ErrorCode.INVALID_RECORD),
+        (lie(b""), ErrorCode.INVALID_RECORD),
+        (lie(ONE_RECORD, record_count=2, last_offset_delta=1), ErrorCode.INVALID_RECORD),
+        (lie(ONE_RECORD, record_count=2**31 - 1, last_offset_delta=2**31 - 2), ErrorCode.INVALID_RECORD),
+        (lie(b"\x28\xb5\x2e" + bytes(50), attributes=4), ErrorCode.INVALID_RECORD),
+        (lie(ONE_RECORD, attributes=0x08), ErrorCode.INVALID_TIMESTAMP),
+        (lie(ONE_RECORD, attributes=0x20), ErrorCode.INVALID_RECORD),
+        (lie(ONE_RECORD, attributes=0x40), ErrorCode.INVALID_RECORD),
+        (lie(ONE_RECORD, attributes=0x100), ErrorCode.INVALID_RECORD),
+        (lie(ONE_RECORD, base_timestamp=-(2**62)), ErrorCode.INVALID_TIMESTAMP),
+        (lie(ONE_RECORD, attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+    ],
+    ids=[
+        "noise",
+        "nothing",
+        "a record that is not there",
+        "two billion records",
+        "broken zstd",
+        "append time",
+        "control batch",
+        "delete horizon",
+        "unused bit",
+        "long ago",
+        "no such codec",
+    ],
+)
+def test_a_batch_that_is_not_what_it_says_is_refused_and_moves_nothing(
+    wire: Wire, batch: bytes | bytearray, code: ErrorCode
+) -> None:
+    before = produced(wire, good_batch()).base_offset
+
+    refused = produced(wire, batch)
+
+    assert refused.error_code == code
+    assert refused.error_message
+    assert produced(wire, good_batch()).base_offset == before + 1
 
 
 def test_five_thousand_idle_connections_are_held_and_cost_little(node: NodeProcess) -> None:

@@ -12,6 +12,12 @@ from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
 )
+from penstock.core.protocol.messages.list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
 from penstock.core.protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -65,3 +71,24 @@ def test_requests_behind_a_large_batch_are_answered_behind_it_and_keep_their_ord
     assert [(row.error_code, row.base_offset) for row in rows] == [(0, offset) for offset in range(5)]
     (log,) = (tmp_path / "data" / "logs" / TOPIC / "0").glob("*.log")
     assert {header.codec for header in check_batches(log.read_bytes())} == {CompressionType.ZSTD}
+
+
+def test_a_time_inside_a_batch_that_a_worker_looks_through_is_found_beside_the_ends_of_the_log(
+    wire: Wire,
+) -> None:
+    records = [Record(0, NOW + number, None, bytes(10_000)) for number in range(900)]
+    batch = write_batch(records, codec=CompressionType.ZSTD)
+    data = ProduceRequestPartition(index=0, records=bytes(batch))
+    topic = ProduceRequestTopic(name=TOPIC, partition_data=(data,))
+    stored = wire.ask(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=(topic,)), ProduceResponse, 9)
+    assert stored.responses[0].partition_responses[0].error_code == 0
+
+    moments = (-1, NOW + 700, -2, NOW + 5)
+    parts = tuple(ListOffsetsRequestPartition(partition_index=0, timestamp=moment) for moment in moments)
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=(ListOffsetsRequestTopic(name=TOPIC, partitions=parts),)
+    )
+    answer = wire.ask(request, ListOffsetsResponse, 7)
+
+    rows = answer.topics[0].partitions
+    assert [(row.error_code, row.offset) for row in rows] == [(0, 900), (0, 700), (0, 0), (0, 5)]

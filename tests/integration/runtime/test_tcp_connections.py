@@ -12,7 +12,13 @@ import uvloop
 
 from penstock.core.model import StorageError
 from penstock.runtime import Address, AddressUnavailable
-from penstock.runtime.tcp import Acceptor, AcceptorOptions, Part, SocketTcpConnection
+from penstock.runtime.tcp import (
+    Acceptor,
+    ConnectionQuotaLimits,
+    ConnectionQuotas,
+    Part,
+    SocketTcpConnection,
+)
 
 SECONDS_MAX = 20.0
 TURNS_MAX = 500_000
@@ -26,6 +32,7 @@ class Recorder:
         self.got = bytearray()
         self.drains = 0
         self.closes = 0
+        self.has_something_left = False
         self._reply = reply
         self._scratch = bytearray(4096)
 
@@ -40,6 +47,9 @@ class Recorder:
 
     def drained(self) -> None:
         self.drains += 1
+
+    def eof_received(self) -> bool:
+        return self.has_something_left
 
     def closed(self) -> None:
         self.closes += 1
@@ -59,14 +69,15 @@ class FileSpan:
 class Door:
     """An acceptor on a free port, with the handlers it made."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, options: AcceptorOptions | None = None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, quotas: ConnectionQuotas | None = None) -> None:
         self.loop = loop
         self.handlers: list[Recorder] = []
         self.reply: list[Part] | None = None
-        self.acceptor = Acceptor(loop, Address("127.0.0.1", 0), self._welcome, options)
+        self.protocol = Recorder
+        self.acceptor = Acceptor(loop, Address("127.0.0.1", 0), self._welcome, quotas=quotas)
 
     def _welcome(self, pipe: SocketTcpConnection) -> Recorder:
-        self.handlers.append(Recorder(pipe, self.reply))
+        self.handlers.append(self.protocol(pipe, self.reply))
         return self.handlers[-1]
 
     def connect(self) -> socket.socket:
@@ -212,6 +223,104 @@ def test_a_reset_connection_is_closed_once_and_writing_to_it_is_harmless(door: D
     assert door.acceptor.connections == 0
 
 
+def reset(client: socket.socket) -> None:
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+def test_a_reset_that_comes_with_the_last_request_is_seen(door: Door) -> None:
+    client = door.connect()
+    door.until(lambda: len(door.handlers) == 1)
+
+    # Both are in the socket before the loop looks again.
+    client.send(b"a request that is never answered")
+    reset(client)
+    door.until(lambda: door.handlers[0].closes == 1)
+
+    assert bytes(door.handlers[0].got) == b"a request that is never answered"
+    assert door.acceptor.connections == 0
+
+
+def test_a_reset_is_seen_while_reads_are_paused(door: Door) -> None:
+    client = door.connect()
+    door.until(lambda: len(door.handlers) == 1)
+    door.handlers[0].tcp.pause()
+
+    reset(client)
+    door.until(lambda: door.handlers[0].closes == 1)
+
+    assert door.acceptor.connections == 0
+
+
+def test_a_client_that_leaves_while_reads_are_paused_is_seen_to_leave(door: Door) -> None:
+    client = door.connect()
+    door.until(lambda: len(door.handlers) == 1)
+    door.handlers[0].tcp.pause()
+
+    client.close()
+    door.until(lambda: door.handlers[0].closes == 1)
+
+    assert door.acceptor.connections == 0
+
+
+def test_a_pause_after_the_client_has_left_does_not_hide_that(door: Door) -> None:
+    class OneByOne(Recorder):
+        def buffer_updated(self, count: int) -> None:
+            super().buffer_updated(count)
+            self.tcp.pause()
+
+    door.protocol = OneByOne
+    client = door.connect()
+    client.send(b"parked")
+    client.close()
+
+    door.until(lambda: len(door.handlers) == 1 and door.handlers[0].closes == 1)
+
+    assert bytes(door.handlers[0].got) == b"parked"
+
+
+@pytest.mark.parametrize("leave", [socket.socket.close, reset])
+def test_what_a_client_sent_before_it_left_is_read_when_reads_resume(
+    door: Door, leave: Callable[[socket.socket], None]
+) -> None:
+    client = door.connect()
+    door.until(lambda: len(door.handlers) == 1)
+    handler = door.handlers[0]
+    handler.tcp.pause()
+    client.send(b"x" * 10_000)
+    leave(client)
+
+    other = door.connect()
+    other.send(b"now")
+    door.until(lambda: len(door.handlers) == 2 and bytes(door.handlers[1].got) == b"now")
+    closed_early = handler.closes
+    handler.tcp.resume()
+    door.until(lambda: handler.closes == 1)
+
+    assert closed_early == 0
+    assert len(handler.got) == 10_000
+    other.close()
+
+
+def test_a_protocol_that_has_something_left_to_serve_is_not_cut_off(door: Door) -> None:
+    client = door.connect()
+    door.until(lambda: len(door.handlers) == 1)
+    handler = door.handlers[0]
+    handler.has_something_left = True
+    handler.tcp.pause()
+    client.close()
+
+    other = door.connect()
+    other.send(b"now")
+    door.until(lambda: len(door.handlers) == 2 and bytes(door.handlers[1].got) == b"now")
+    closed_early = handler.closes
+    handler.tcp.resume()
+    door.until(lambda: handler.closes == 1)
+
+    assert closed_early == 0
+    other.close()
+
+
 def test_a_file_truncated_while_it_is_sent_costs_the_connection(door: Door, tmp_path: Path) -> None:
     (tmp_path / "segment").write_bytes(bytes(10))
     with (tmp_path / "segment").open("rb") as file:
@@ -225,7 +334,7 @@ def test_a_file_truncated_while_it_is_sent_costs_the_connection(door: Door, tmp_
 
 
 def test_connections_beyond_the_limit_are_turned_away(loop: asyncio.AbstractEventLoop) -> None:
-    door = Door(loop, AcceptorOptions(connections_max=2))
+    door = Door(loop, ConnectionQuotas(ConnectionQuotaLimits(connections_max=2)))
     first, second, third = door.connect(), door.connect(), door.connect()
 
     ended = loop.run_until_complete(asyncio.wait_for(loop.sock_recv(third, 1), SECONDS_MAX))
@@ -233,6 +342,43 @@ def test_connections_beyond_the_limit_are_turned_away(loop: asyncio.AbstractEven
     assert ended == b""
     assert door.acceptor.connections == 2
     for client in (first, second, third):
+        client.close()
+    door.acceptor.close()
+
+
+def test_connections_beyond_the_limit_of_their_address_are_turned_away_until_others_end(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    quotas = ConnectionQuotas(ConnectionQuotaLimits(per_address_max=2))
+    door = Door(loop, quotas)
+    first, second, third = door.connect(), door.connect(), door.connect()
+    ended = loop.run_until_complete(asyncio.wait_for(loop.sock_recv(third, 1), SECONDS_MAX))
+
+    first.close()
+    door.until(lambda: quotas.connections == 1)
+    fourth = door.connect()
+    fourth.send(b"here")
+    door.until(lambda: bytes(door.handlers[-1].got) == b"here")
+
+    assert ended == b""
+    assert (quotas.of("127.0.0.1"), quotas.refused) == (2, 1)
+    for client in (second, third, fourth):
+        client.close()
+    door.acceptor.close()
+    assert quotas.connections == 0
+
+
+def test_connections_that_come_too_fast_wait_and_are_served_later(loop: asyncio.AbstractEventLoop) -> None:
+    quotas = ConnectionQuotas()
+    quotas.limits = ConnectionQuotaLimits(opened_per_second_max=20)
+    door = Door(loop, quotas)
+
+    clients = [door.connect() for _ in range(30)]
+    door.until(lambda: len(door.handlers) == 20)
+    door.until(lambda: len(door.handlers) == 30)
+
+    assert quotas.refused == 0
+    for client in clients:
         client.close()
     door.acceptor.close()
 

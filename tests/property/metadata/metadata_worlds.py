@@ -41,7 +41,26 @@ from penstock.core.metadata import (
     UpgradeType,
     WidenInternalTopics,
 )
-from penstock.core.model import BrokerEpoch, Instant, LeaderEpoch, NodeId, PartitionIndex, TopicId
+from penstock.core.metadata.access import (
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    ApiKey,
+    PatternType,
+    ResourceType,
+    ScramCredential,
+    ScramMechanism,
+)
+from penstock.core.metadata.commands import (
+    AlterClientQuotas,
+    AlterScramCredentials,
+    CreateAcls,
+    CreateApiKey,
+    DeleteAcls,
+    DeleteApiKey,
+)
+from penstock.core.model import BrokerEpoch, Instant, LeaderEpoch, NodeId, PartitionIndex, Timestamp, TopicId
 
 CLUSTER = "c"
 NODES = st.integers(1, 4).map(NodeId)
@@ -150,6 +169,47 @@ def config_commands(draw: st.DrawFn) -> Command:
     return IncrementalAlterConfigs(resource, (ConfigChange(operation, key, value),))
 
 
+USERS = st.sampled_from(["alice", "bob", ""])
+ACLS = st.builds(
+    AclBinding,
+    st.sampled_from(ResourceType),
+    st.sampled_from(PatternType),
+    st.sampled_from(["a", "kafka-cluster", "*"]),
+    st.sampled_from(["User:alice", "User:*", "bob"]),
+    st.sampled_from(["*", "127.0.0.1", "nowhere"]),
+    st.sampled_from(AclOperation),
+    st.sampled_from(AclPermission),
+)
+
+
+@st.composite
+def access_commands(draw: st.DrawFn) -> Command:
+    user, mechanism = draw(USERS), draw(st.sampled_from(ScramMechanism))
+    match draw(st.integers(0, 6)):
+        case 0 | 1:
+            return CreateAcls(tuple(draw(st.lists(ACLS, max_size=3))))
+        case 2:
+            return DeleteAcls((AclFilter(operation=draw(st.sampled_from(AclOperation))), AclFilter(name="a")))
+        case 3:
+            size = draw(st.sampled_from([32, 64]))
+            credential = ScramCredential(user, mechanism, b"salt", 4_096, b"s" * size, b"k" * size)
+            return AlterScramCredentials(user, (credential,))
+        case 4:
+            return AlterScramCredentials(user, removed=(mechanism,))
+        case 5:
+            id_ = draw(st.sampled_from(["k1", "k2"]))
+            if draw(st.booleans()):
+                return DeleteApiKey(id_)
+            return CreateApiKey(ApiKey(id_, user, b"d" * 32, Timestamp(1)))
+        case _:
+            kinds = draw(st.lists(st.sampled_from(["user", "client-id", "ip"]), max_size=2))
+            limit = draw(st.sampled_from([None, 1.0, -1.0]))
+            return AlterClientQuotas(
+                tuple((kind, draw(st.sampled_from([None, "127.0.0.1"]))) for kind in kinds),
+                ((draw(st.sampled_from(["producer_byte_rate", "connection_creation_rate"])), limit),),
+            )
+
+
 @st.composite
 def broker_commands(draw: st.DrawFn, image: MetadataImage) -> Command:
     node_id = draw(NODES)
@@ -202,11 +262,11 @@ def proposals(draw: st.DrawFn, image: MetadataImage) -> Command:
 def commands(draw: st.DrawFn, image: MetadataImage) -> Command:
     if image.cluster_id is None:
         return BootstrapCluster(CLUSTER)
-    match draw(st.integers(0, 13)):
+    match draw(st.integers(0, 15)):
         case 0 | 1 | 2:
             return draw(topic_commands())
-        case 3 | 4:
-            return draw(config_commands())
+        case 3 | 4 | 14 | 15:
+            return draw(st.one_of(config_commands(), access_commands()))
         case 5 | 6 | 7 | 8:
             return draw(broker_commands(image))
         case 9 | 10:

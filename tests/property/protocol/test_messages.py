@@ -1,12 +1,24 @@
 """What holds for every message, in every version, whatever it says."""
 
+from typing import TypeVar
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model import ProtocolError
-from penstock.core.protocol.codec import Message, decode_whole, gap_encoder
+from penstock.core.protocol.codec import (
+    Message,
+    Steps,
+    decode_whole,
+    decoder_in_steps,
+    encoder_in_steps,
+    exceeds_entries,
+    gap_encoder,
+    gap_encoder_in_steps,
+)
 from penstock.core.protocol.messages import APIS, Api
+from penstock.core.protocol.primitives import TooManyEntries
 from penstock.core.protocol.state_records import (
     OFFSETS_KEYS,
     TRANSACTION_KEYS,
@@ -39,11 +51,22 @@ STORED_VALUES: list[type[Message]] = [
     TransactionLogValue,
 ]
 
+T = TypeVar("T")
 PER_API = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 
 
 def every_version(api: Api) -> list[tuple[type[Message], int]]:
     return [(message, version) for message in (api.request, api.response) for version in api.versions]
+
+
+def run(steps: Steps[T]) -> T:
+    """What the last step returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            found: T = ended.value
+            return found
 
 
 @st.composite
@@ -62,6 +85,34 @@ def test_what_is_encoded_decodes_to_the_same(case: tuple[Message, int]) -> None:
 
     assert decode_whole(type(message), encoded, version) == message
     assert decode_whole(type(message), memoryview(encoded), version) == message
+
+
+@given(messages())
+def test_in_steps_the_bytes_are_the_same(case: tuple[Message, int]) -> None:
+    message, version = case
+    encoded, pieces = bytearray(), bytearray()
+
+    run(encoder_in_steps(type(message), version)(message, encoded))
+    for piece in run(gap_encoder_in_steps(type(message), version)(message, bytearray())):
+        assert isinstance(piece, bytes | bytearray | memoryview)
+        pieces += piece
+
+    assert encoded == pieces == message.encode(version)
+
+
+@given(messages(), st.data())
+def test_in_steps_a_message_is_the_same_or_has_too_many_entries(
+    case: tuple[Message, int], data: st.DataObject
+) -> None:
+    message, version = case
+    allowed = data.draw(st.integers(0, 30))
+    steps = decoder_in_steps(type(message), version)(memoryview(message.encode(version)), 0, allowed)
+
+    if exceeds_entries(message, allowed):
+        with pytest.raises(TooManyEntries):
+            run(steps)
+    else:
+        assert run(steps)[0] == message
 
 
 @given(messages(), st.data())

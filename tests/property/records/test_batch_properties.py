@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.model import LeaderEpoch, Offset, Timestamp
+from penstock.core.model import ApiError, LeaderEpoch, Offset, Timestamp
 from penstock.core.records import (
     HEADER_BYTES,
     BatchIncomplete,
@@ -19,6 +19,7 @@ from penstock.core.records import (
     Record,
     check_batch,
     check_batches,
+    check_client_batch,
     index_records,
     read_control,
     read_records,
@@ -30,6 +31,8 @@ from penstock.core.records import (
     write_batch,
     write_control_batch,
 )
+from penstock.core.records.batch import seal
+from penstock.core.records.client_batch import SMALL_RECORDS
 from penstock.core.records.varints import read_varint, read_varlong, write_varint
 from tests.property.records.record_strategies import numbered, record_lists, records
 
@@ -46,6 +49,32 @@ def test_records_survive_the_round_trip(
 
     assert check_batch(batch) == validate_records(batch)
     assert list(read_records(batch)) == numbered(written, base_offset)
+
+
+@given(record_lists, codecs)
+def test_what_a_producer_writes_may_be_written(written: list[Record], codec: CompressionType) -> None:
+    batch = write_batch(written, codec=codec)
+
+    assert check_client_batch(memoryview(batch)) == check_batch(batch)
+
+
+@given(st.lists(records, min_size=1, max_size=SMALL_RECORDS), st.data())
+def test_a_small_batch_that_a_client_may_write_can_be_read(
+    written: list[Record], data: st.DataObject
+) -> None:
+    small = [record._replace(key=(record.key or b"")[:9], value=b"v") for record in written]
+    batch = write_batch(small)
+    at = data.draw(st.integers(HEADER_BYTES, len(batch) - 1))
+    batch[at] = data.draw(st.integers(0, 255))
+    seal(batch, 0, len(batch))
+
+    found = check_client_batch(memoryview(batch))
+
+    if isinstance(found, ApiError):
+        with pytest.raises(InvalidRecord):
+            validate_records(batch)
+    else:
+        assert len(list(read_records(batch))) == len(written)
 
 
 @given(record_lists, codecs, st.data())

@@ -90,6 +90,7 @@ class Lives:
         self._epoch = 0
         self._nonce = 0
         self._generation = 0
+        self._next_start = 0
         self.log: PartitionLog
         self._rounds: Rounds
 
@@ -114,6 +115,7 @@ class Lives:
     def start(self) -> None:
         """Open the log, or make it if it was never finished, and judge what is there."""
         self._generation += 1
+        self._next_start = 0
         self._rounds = self._make_rounds(self.chance)
         disk = self._on_disk(self.disk)
         commit, journal = self.make_commit(disk)
@@ -173,6 +175,7 @@ class Lives:
             (self.raise_epoch, 3),
             (self.truncate, 3),
             (self.delete_records, 3),
+            (self.advance_start, 3),
             (self.expire, 3),
             (self.stop_cleanly, 2),
             (self.throw_away, 1),
@@ -240,21 +243,48 @@ class Lives:
 
     def delete_records(self) -> None:
         before = Offset(self.chance.randint(self.log.start, self.log.end))
-        self.checker.forgetting(before)
+        self.forgetting(before)
         if before > self.log.start:
-            self.checker.forgot(self.log.delete_records(before))
+            self.forgot(self.log.delete_records(before))
+
+    def forgetting(self, before: int) -> None:
+        """The start may rise as far as this, or as one that is still being raised."""
+        self.checker.forgetting(max(before, self._next_start))
+
+    def forgot(self, start: int) -> None:
+        """The log starts there now; a start that is still being raised may come on top of it."""
+        self.checker.forgot(start)
+        self.checker.forgetting(self._next_start)
+
+    def advance_start(self) -> None:
+        """Delete without blocking: it takes effect some rounds later, unless the log is cut before."""
+        before = Offset(self.chance.randint(self.log.start, self.log.end))
+        generation = self._generation
+        self._next_start = max(self._next_start, before)
+        self.forgetting(before)
+
+        def done(error: StorageError | None) -> None:
+            assert error is None or self.disk_fails or generation != self._generation, error
+            if error is None and generation == self._generation:
+                assert self.log.start >= before
+                self.forgot(self.log.start)
+
+        if before > self.log.start:
+            self.log.advance_start(before, done)
 
     def expire(self) -> None:
-        self.checker.forgetting(self.log.end)
+        self.forgetting(self.log.end)
         # If nothing had to go, an earlier attempt that failed may still turn out either way.
-        if self.log.expire(Timestamp(self.log.end * MS_PER_OFFSET)):
-            self.checker.forgot(self.log.start)
+        at_once = self.chance.choice((None, 1, 2))
+        if self.log.expire(Timestamp(self.log.end * MS_PER_OFFSET), at_once):
+            self.forgot(self.log.start)
 
     def throw_away(self) -> None:
         start = Offset(self.chance.randint(0, self.log.end + 5))
         self._generation += 1
         self.checker.restarting(start)
         self.log.truncate_fully(start)
+        self._next_start = 0
         self.checker.restarted()
 
     def stop_cleanly(self) -> None:

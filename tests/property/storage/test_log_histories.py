@@ -177,7 +177,7 @@ class History:
     def expire(self) -> None:
         self.log.set_high_watermark(self.log.end)
         self.may_start_at = int(self.log.end)
-        self.log.expire(Timestamp(self.now))
+        self.log.expire(Timestamp(self.now), self.random.choice((None, 1, 2)))
         self.start = int(self.log.start)
 
     def step(self) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 
+from penstock.core.model import Offset
 from penstock.sim.checkers.durability import LogAnomaly, LogViolation
 from penstock.storage.commit import SyncableFile
 from penstock.storage.disk import CrashableDisk, CrashableFile, DiskFailed
@@ -17,11 +18,12 @@ from penstock.storage.log import index
 from penstock.storage.log.checkpoint import BackgroundCheckpoint
 from penstock.storage.log.durability import Done, Durability
 from penstock.storage.log.recovery import TailScan
+from penstock.storage.log.retention import StartAdvance
 from penstock.storage.log.segment import CheckedBatch, headers
 from tests.property.storage.log_damage import Harm, grown_log, judge_damaged
 from tests.property.storage.log_runs import OnDisk, Rounds, run_lives
 
-RUNS = 100
+RUNS = 400
 
 
 def first_find(on_disk: OnDisk = lambda disk: disk, rounds: type[Rounds] = Rounds) -> list[LogViolation]:
@@ -94,7 +96,17 @@ class HastyRounds(Rounds):
 
 
 def test_a_sync_that_is_reported_before_it_ran_is_noticed() -> None:
-    assert LogAnomaly.LOST in anomalies(first_find(rounds=HastyRounds))
+    assert anomalies(first_find(rounds=HastyRounds)) & {LogAnomaly.LOST, LogAnomaly.BLAMED}
+
+
+def test_a_start_that_is_raised_before_it_is_durable_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raise_at_once(self: StartAdvance, before: Offset, done: Done) -> None:
+        self._state.start = before
+        done(None)
+
+    monkeypatch.setattr(StartAdvance, "raise_to", raise_at_once)
+
+    assert LogAnomaly.START in anomalies(first_find())
 
 
 def forget_to_sync(monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:

@@ -400,13 +400,8 @@ def brokers_answer_without_a_lease(patch: Patch) -> None:
 
 
 def the_lease_is_longer_than_the_session(patch: Patch) -> None:
-    build = BrokerHeartbeat.__init__
-
-    def build_wrong(self: BrokerHeartbeat, *arguments: Any) -> None:
-        build(self, *arguments)
-        self._lease_ns *= 2
-
-    patch.setattr(BrokerHeartbeat, "__init__", build_wrong)
+    lease_ns = BrokerHeartbeat._lease_ns
+    patch.setattr(BrokerHeartbeat, "_lease_ns", lambda self: 2 * lease_ns(self))
 
 
 def leases_are_ended_by_a_timer(patch: Patch) -> None:
@@ -418,7 +413,7 @@ def leases_are_ended_by_a_timer(patch: Patch) -> None:
         self.lease = LeaseWithTimer(self._runtime)
 
     def granted(self: BrokerHeartbeat, sent: Instant) -> None:
-        self.lease.until = Instant(sent + self._lease_ns)
+        self.lease.until = Instant(sent + self._lease_ns())
         self._go_live()
 
     patch.setattr(BrokerHeartbeat, "__init__", begin_with_timer)
@@ -573,10 +568,10 @@ def deletions_take_whole_segments(patch: Patch) -> None:
 def retention_forgets_the_high_watermark(patch: Patch) -> None:
     count = retention._expired_count
 
-    def count_all(state: LogState, now: Timestamp) -> int:
+    def count_all(state: LogState, now: Timestamp, at_once: int | None) -> int:
         before, state.high_watermark = state.high_watermark, state.end
         try:
-            return count(state, now)
+            return count(state, now, at_once)
         finally:
             state.high_watermark = before
 
@@ -586,8 +581,8 @@ def retention_forgets_the_high_watermark(patch: Patch) -> None:
 def retention_takes_one_segment_too_many(patch: Patch) -> None:
     count = retention._expired_count
 
-    def count_more(state: LogState, now: Timestamp) -> int:
-        found = count(state, now)
+    def count_more(state: LogState, now: Timestamp, at_once: int | None) -> int:
+        found = count(state, now, at_once)
         is_committed = found + 1 < len(state.segments) and (
             state.segments[found + 1].base_offset <= state.high_watermark
         )
@@ -738,6 +733,18 @@ ISR_COMES_AND_GOES = replace(
     static={**STATIC, "replica.lag.time.max.ms": "60"},
 )
 # The same, and it is the leaders that fall.
+# Controllers fall while they are asked, and those who asked do not.
+CONTROLLERS_FALL_OFTEN = replace(
+    ISR_COMES_AND_GOES,
+    plan=options(
+        (FaultKind.KILL, FaultKind.ONE_WAY_CUT),
+        lasting_ms=600,
+        sync_ms=40,
+        aims=(FaultTarget.CONTROLLER, FaultTarget.ANYBODY),
+        weather=NetworkFaults(delay_max_ns=80 * MILLISECOND),
+    ).plan,
+    faulty_ns=12 * SECOND,
+)
 ISR_AND_LEADERS_COME_AND_GO = replace(
     options(
         (FaultKind.KILL,),
@@ -1019,6 +1026,11 @@ class PlantedFault:
     make: MakeProcess = SimulatedBroker
     name: str = ""
 
+    @property
+    def is_soon_found(self) -> bool:
+        """Whether a few runs are enough as a rule; for the others there is `make simfaults`."""
+        return self.runs_max <= 10 or self.hint == 1
+
     def __str__(self) -> str:
         return (self.name or self.plant.__name__).replace("_", " ")
 
@@ -1030,19 +1042,19 @@ QUEUE_FAULTS = [
     PlantedFault(queue_faults.receipts_are_not_compared, QUEUES, 50),
     PlantedFault(queue_faults.rewrites_forget_attempts, QUEUES, 50),
     PlantedFault(queue_faults.rewrites_forget_what_is_leased, QUEUES, 50),
-    PlantedFault(queue_faults.aborted_transactions_finish_records, QUEUE_TRANSACTIONS, 50),
+    PlantedFault(queue_faults.aborted_transactions_finish_records, QUEUE_TRANSACTIONS, 50, hint=3),
     PlantedFault(queue_faults.moves_do_not_wait_for_their_transaction, QUEUES, 50, hint=18),
-    PlantedFault(queue_faults.new_coordinators_forget_delays, QUEUES, 50, hint=8),
+    PlantedFault(queue_faults.new_coordinators_forget_delays, QUEUES, 50, hint=1),
     PlantedFault(queue_faults.delivery_times_are_ignored, QUEUES, 50, hint=2),
     PlantedFault(queue_faults.records_of_a_key_do_not_wait_for_each_other, QUEUES, 50),
     PlantedFault(queue_faults.a_delayed_record_lets_its_key_pass, QUEUES, 50, hint=2),
     PlantedFault(queue_faults.offers_go_beyond_the_last_stable_offset, QUEUES, 50),
     PlantedFault(queue_faults.renewals_are_forgotten, QUEUES, 50, hint=2),
-    PlantedFault(queue_faults.releases_end_whatever_their_consumer_has, SHARED_QUEUES, 50, hint=5),
+    PlantedFault(queue_faults.releases_end_whatever_their_consumer_has, SHARED_QUEUES, 100, hint=53),
     PlantedFault(queue_faults.sessions_end_what_their_member_got_in_others, SHARED_QUEUES, 50, hint=8),
-    PlantedFault(queue_faults.new_coordinators_forget_pauses, PAUSED_QUEUES, 50, hint=9),
+    PlantedFault(queue_faults.new_coordinators_forget_pauses, PAUSED_QUEUES, 50, hint=7),
     PlantedFault(queue_faults.new_leaders_resume_queues, PAUSED_QUEUES, 50, hint=4),
-    PlantedFault(queue_faults.redrives_finish_dead_letters_at_once, REDRIVEN_QUEUES, 50, hint=15),
+    PlantedFault(queue_faults.redrives_finish_dead_letters_at_once, REDRIVEN_QUEUES, 50, hint=1),
     PlantedFault(queue_faults.redrives_do_not_wait_for_the_queue, REDRIVEN_QUEUES, 50),
     PlantedFault(queue_faults.times_to_live_are_ignored, QUEUES, 50),
     PlantedFault(queue_faults.records_are_delivered_once_too_often, QUEUES, 50),
@@ -1069,10 +1081,10 @@ RECOVERY_FAULTS = [
     ),
     PlantedFault(recovery_faults.doubts_are_not_stored, VOTERS_IN_DOUBT, 10),
     PlantedFault(recovery_faults.damaged_entries_are_skipped, VOTERS_IN_DOUBT, 10),
-    PlantedFault(recovery_faults.empty_logs_count_as_complete, LOST_LOGS, 20, hint=4),
-    PlantedFault(recovery_faults.nobody_waits_for_replicas_that_may_be_whole, LOST_LOGS, 20, hint=2),
-    PlantedFault(recovery_faults.segments_are_sent_unverified, ROTTEN_LOGS, 20, hint=2),
-    PlantedFault(recovery_faults.damaged_replicas_do_not_resign, ROTTEN_LOGS, 44, hint=11),
+    PlantedFault(recovery_faults.empty_logs_count_as_complete, LOST_LOGS, 20, hint=3),
+    PlantedFault(recovery_faults.nobody_waits_for_replicas_that_may_be_whole, LOST_LOGS, 20, hint=3),
+    PlantedFault(recovery_faults.segments_are_sent_unverified, ROTTEN_LOGS, 20, hint=3),
+    PlantedFault(recovery_faults.damaged_replicas_do_not_resign, ROTTEN_LOGS, 44, hint=2),
     PlantedFault(recovery_faults.damaged_replicas_follow_on_without_a_refill, ROTTEN_LOGS, 20),
     PlantedFault(recovery_faults.a_refill_leaves_out_what_was_damaged, ROTTEN_LOGS, 10),
     PlantedFault(recovery_faults.a_refill_takes_whatever_comes, ROTTEN_LOGS, 20),
@@ -1098,21 +1110,21 @@ FAULTS = [
     PlantedFault(follower_claims_what_it_has_not_synced, BLACKOUTS, 15),
     PlantedFault(leader_counts_what_it_has_not_synced, SLOW_LEADERS, 40),
     PlantedFault(followers_cut_back_to_the_high_watermark, LEADERS_FALL, 10),
-    PlantedFault(followers_never_cut_back, LONG_TAILS, 10),
-    PlantedFault(new_leader_tells_the_end_at_once, LONG_TAILS, 10),
+    PlantedFault(followers_never_cut_back, LONG_TAILS, 10, hint=4),
+    PlantedFault(new_leader_tells_the_end_at_once, LONG_TAILS, 10, hint=4),
     PlantedFault(shrink_counts_before_it_is_committed, LEADERS_ARE_CUT_OFF, 30),
     PlantedFault(a_leader_that_came_out_of_nowhere_gets_no_new_epoch, BLACKOUTS, 10),
     PlantedFault(followers_join_the_isr_too_early, CATCHING_UP, 50),
     PlantedFault(high_watermark_moves_below_the_minimum, FIVE_NODES, 25, hint=3),
-    PlantedFault(anybody_may_be_elected, COMING_BACK_LATE, 60),
+    PlantedFault(anybody_may_be_elected, COMING_BACK_LATE, 60, hint=8),
     PlantedFault(followers_forget_producers, LONG_TAILS, 10, hint=3),
     PlantedFault(consumers_read_to_the_log_end, LEADERS_FALL, 15),
-    PlantedFault(groups_answer_before_the_log_is_replicated, MANY_MEMBERS, 20, hint=5),
+    PlantedFault(groups_answer_before_the_log_is_replicated, MANY_MEMBERS, 20, hint=1),
     PlantedFault(old_generations_may_commit, MANY_NAPS, 20),
     PlantedFault(fetch_sessions_keep_old_positions, LEADERS_FALL, 10),
     PlantedFault(brokers_answer_without_a_lease, LEADERS_STAND_STILL, 10),
     PlantedFault(the_lease_is_longer_than_the_session, LEADERS_STAND_STILL, 10),
-    PlantedFault(leases_are_ended_by_a_timer, LEADERS_STAND_STILL, 92, hint=39),
+    PlantedFault(leases_are_ended_by_a_timer, LEADERS_STAND_STILL, 92, hint=1),
     PlantedFault(fetches_ignore_the_lease, LEADERS_STAND_STILL, 20),
     PlantedFault(writes_to_the_leader_alone_ignore_the_lease, LEADERS_STAND_STILL, 40, hint=5),
     PlantedFault(acknowledgements_do_not_wait_for_the_disk, ALONE, 10),
@@ -1122,14 +1134,15 @@ FAULTS = [
         nothing,
         FIVE_CONTROLLERS_COME_AND_GO,
         30,
+        hint=26,
         make=with_raft(planted.CommitsEarlierTermsByCounting),
         name="entries of old terms are committed by counting",
     ),
-    PlantedFault(stale_partition_epochs_are_accepted, ISR_COMES_AND_GOES, 20),
+    PlantedFault(stale_partition_epochs_are_accepted, ISR_COMES_AND_GOES, 20, hint=4),
     PlantedFault(isr_changes_keep_the_partition_epoch, ISR_COMES_AND_GOES, 10),
-    PlantedFault(proposals_of_unknown_fate_are_forgotten, ISR_COMES_AND_GOES, 20, hint=7),
-    PlantedFault(followers_join_the_isr_at_the_high_watermark, ISR_AND_LEADERS_COME_AND_GO, 100, hint=3),
-    PlantedFault(eligible_replicas_outlive_the_minimum, ISR_COMES_AND_GOES, 20),
+    PlantedFault(proposals_of_unknown_fate_are_forgotten, CONTROLLERS_FALL_OFTEN, 60, hint=3),
+    PlantedFault(followers_join_the_isr_at_the_high_watermark, ISR_AND_LEADERS_COME_AND_GO, 100, hint=1),
+    PlantedFault(eligible_replicas_outlive_the_minimum, ISR_COMES_AND_GOES, 20, hint=2),
     PlantedFault(generations_are_not_checked_on_commit, MANY_NAPS, 30),
     PlantedFault(group_sessions_never_end, MANY_NAPS, 20),
     PlantedFault(checkpoints_do_not_wait_for_the_log, BLACKOUTS, 10),
@@ -1137,27 +1150,27 @@ FAULTS = [
     PlantedFault(journal_frames_are_not_synced, BLACKOUTS, 10),
     PlantedFault(journal_files_are_freed_too_early, BLACKOUTS, 30),
     PlantedFault(checkpoints_cover_frames_that_come_later, BLACKOUTS, 20),
-    PlantedFault(recovery_faults.appends_that_do_not_fit_count_as_durable, BUSY_BLACKOUTS, 10, hint=2),
+    PlantedFault(recovery_faults.appends_that_do_not_fit_count_as_durable, BUSY_BLACKOUTS, 10, hint=3),
     PlantedFault(the_first_that_reports_is_elected, DAMAGED_TAILS, 30, hint=9),
     PlantedFault(the_shortest_log_is_elected, DAMAGED_TAILS, 20, hint=9),
     PlantedFault(leases_never_end, LEADERS_ARE_CUT_OFF, 20),
-    PlantedFault(recovery_faults.followers_take_the_end_for_the_high_watermark, LONG_TAILS, 20, hint=3),
+    PlantedFault(recovery_faults.followers_take_the_end_for_the_high_watermark, LONG_TAILS, 20, hint=4),
     PlantedFault(recovery_faults.one_of_the_isr_is_enough, LONG_TAILS, 5),
-    PlantedFault(recovery_faults.new_leaders_call_everything_committed, STRANDED_LEADERS, 10, hint=4),
+    PlantedFault(recovery_faults.new_leaders_call_everything_committed, STRANDED_LEADERS, 10, hint=5),
     PlantedFault(recovery_faults.coordinators_serve_before_they_have_loaded, MANY_MEMBERS, 5),
     PlantedFault(recovery_faults.generations_begin_anew, MANY_MEMBERS, 5),
     PlantedFault(recovery_faults.groups_keep_their_facts_in_memory, MANY_MEMBERS, 5),
-    PlantedFault(segments_are_never_verified, ROTTEN_LOGS, 20, hint=5),
+    PlantedFault(segments_are_never_verified, ROTTEN_LOGS, 20, hint=3),
     PlantedFault(deletions_are_acknowledged_by_the_leader_alone, DELETIONS, 5),
     PlantedFault(deletions_are_not_on_disk, DELETIONS, 10),
     PlantedFault(deletions_take_whole_segments, DELETIONS, 10),
     PlantedFault(reassignments_do_not_wait_for_the_new_replicas, REASSIGNMENTS, 5),
-    PlantedFault(new_leaders_wait_for_the_last_one_only, LEADERS_ROTATE, 40),
+    PlantedFault(new_leaders_wait_for_the_last_one_only, LEADERS_ROTATE, 40, hint=15),
     PlantedFault(
         nothing,
         VOTER_CHANGES,
         80,
-        hint=3,
+        hint=9,
         make=with_raft(RemovedVotersAreCounted),
         name="removed voters are counted",
     ),
@@ -1165,7 +1178,7 @@ FAULTS = [
     PlantedFault(compaction_drops_the_newest_value, COMPACTED, 5),
     PlantedFault(high_watermarks_go_back_when_syncs_begin, FSYNC_CHANGES, 40, hint=6),
     PlantedFault(static_members_are_known_by_their_instance_alone, MANY_NAPS, 10),
-    PlantedFault(retention_forgets_the_high_watermark, RETENTION, 36, hint=9),
+    PlantedFault(retention_forgets_the_high_watermark, RETENTION, 36, hint=12),
     PlantedFault(retention_takes_one_segment_too_many, RETENTION, 10),
     PlantedFault(transaction_faults.ends_of_old_epochs_are_obeyed, TRANSACTIONS, 10),
     PlantedFault(transaction_faults.batches_are_not_verified, TRANSACTIONS, 10),
@@ -1187,7 +1200,7 @@ FAULTS = [
         50,
         hint=21,
     ),
-    PlantedFault(recovery_faults.a_refill_leaves_the_producers_as_they_are, DAMAGED_TRANSACTIONS, 20),
+    PlantedFault(recovery_faults.a_refill_leaves_the_producers_as_they_are, DAMAGED_TRANSACTIONS, 20, hint=4),
     PlantedFault(transaction_faults.offsets_of_aborted_transactions_are_applied, TRANSFORMERS, 10),
     PlantedFault(transaction_faults.offsets_of_open_transactions_are_not_waited_for, TRANSFORMERS, 20),
     PlantedFault(transaction_faults.followers_ignore_the_isolation_level, RACKS, 10),
@@ -1223,18 +1236,21 @@ def runs_needed(fault: PlantedFault, seeds: Iterable[int]) -> tuple[int, str] | 
     return None
 
 
-def print_table(words: Sequence[str]) -> None:
-    """Every fault, or those with one of the words in their names: seeds from 1 on."""
+def print_table(words: Sequence[str]) -> bool:
+    """Every fault, or those with one of the words in their names: seeds from 1 on; whether all were found."""
+    is_complete = True
     for fault in FAULTS:
         if words and not any(word in str(fault) for word in words):
             continue
         with pytest.MonkeyPatch.context() as patch:
             fault.plant(patch)
             found = runs_needed(fault, range(1, fault.runs_max + 1))
+        is_complete = is_complete and found is not None
         runs, anomaly = found or (None, "not found")
         sys.stdout.write(f"{fault!s:60} {runs or '-':>4} of {fault.runs_max:<4} {anomaly[:90]}\n")
         sys.stdout.flush()
+    return is_complete
 
 
 if __name__ == "__main__":
-    print_table(sys.argv[1:])
+    sys.exit(0 if print_table(sys.argv[1:]) else 1)

@@ -7,26 +7,21 @@ from penstock.sim.cluster import run_cluster
 from penstock.sim.cluster.options import STATIC, SimulatedClusterOptions
 from penstock.sim.faults import FaultKind, FaultPlan
 from penstock.sim.network import FAIR
+from tests.simulation.cluster.coverage import run_until_visited
 
-# One in which readers and scrubs meet all of it.
-SEED = 4
 PLAN = FaultPlan((FaultKind.ROT, FaultKind.FAILED_READ), 200 * MILLISECOND, SECOND, FAIR)
 OPTIONS = SimulatedClusterOptions(plan=PLAN, static={**STATIC, "log.scrub.interval.ms": "200"})
 
 
 def test_the_scrub_finds_what_no_client_reads_and_replicas_are_filled_again() -> None:
-    verdict = run_cluster(SEED, OPTIONS)
+    names = ("scrub.damaged_ranges", "partition.repaired", "quorum.log_repaired")
 
-    assert verdict.anomalies == ()
-    assert verdict.visited["scrub.damaged_ranges"] > 0
-    assert verdict.visited["partition.repaired"] > 0
-    assert verdict.visited["quorum.log_repaired"] > 0
+    assert run_until_visited(OPTIONS, names) == set()
 
 
 def test_without_a_scrub_readers_find_it() -> None:
     never = {**STATIC, "log.scrub.bytes.per.second": "0"}
-    verdict = run_cluster(SEED, replace(OPTIONS, static=never))
+    options = replace(OPTIONS, static=never)
 
-    assert verdict.anomalies == ()
-    assert "scrub.passes" not in verdict.visited
-    assert verdict.visited["partition.corrupt_range"] > 0
+    assert run_until_visited(options, ("partition.corrupt_range",)) == set()
+    assert "scrub.passes" not in run_cluster(1, options).visited

@@ -45,6 +45,7 @@ class Trials:
             trial.pipeline.end()
 
 
+@pytest.mark.skipif("PENSTOCK_SPARK_KILLS" not in os.environ, reason="it takes minutes: make sparkkills")
 @pytest.mark.timeout(1_800)  # several JVMs, one after the other, on a machine that may be busy
 def test_a_standalone_cluster_runs_the_pipeline_unchanged(trial_on: Trials, tmp_path: Path) -> None:
     with StandaloneCluster(tmp_path) as cluster:

@@ -149,8 +149,7 @@ def test_a_listener_for_every_interface_is_warned_about() -> None:
 @pytest.mark.parametrize(
     ("assignment", "complaint"),
     [
-        ("listen.listeners=a=sasl_ssl://h:1", "listen.listeners: a asks for SASL_SSL; only PLAINTEXT"),
-        ("security.authentication=scram", "security.authentication: scram is not available so far"),
+        ("security.enabled=true", "security.enabled: REST, WebSocket and gRPC do not ask who is calling"),
     ],
 )
 def test_what_a_node_cannot_do_yet_is_said_and_not_ignored(assignment: str, complaint: str) -> None:

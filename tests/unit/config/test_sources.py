@@ -216,7 +216,7 @@ def test_binding_wider_than_loopback_without_authentication_is_warned_of() -> No
 
 def test_authentication_or_a_switched_off_endpoint_silences_the_warning() -> None:
     secure = load(
-        overrides=[override("--set", "listen.http=:8080"), override("--set", "security.authentication=scram")]
+        overrides=[override("--set", "listen.http=:8080"), override("--set", "security.enabled=true")]
     )
     off = load(
         overrides=[override("--set", "listen.metrics=:9090"), override("--set", "metrics.enabled=false")]

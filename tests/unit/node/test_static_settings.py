@@ -52,6 +52,31 @@ def test_the_grace_period_of_elections_is_a_setting() -> None:
     assert options_from(Config()).sessions.report_grace_ms == 5_000
 
 
+def test_checkpoints_and_the_room_on_the_disk_are_settings() -> None:
+    assignments = ("storage.checkpoint_interval_ms=2500", "storage.disk_free_bytes_min=1000000")
+    config = load(overrides=[override("--set", assignment) for assignment in assignments]).config
+
+    options = options_from(config)
+
+    assert (options.checkpoint_ms, options.disk_free_bytes_min) == (2_500, 1_000_000)
+
+
+def test_sessions_and_heartbeats_of_brokers_are_settings() -> None:
+    assignments = ("cluster.session_timeout_ms=9000", "cluster.heartbeat_interval_ms=2000")
+    config = load(overrides=[override("--set", assignment) for assignment in assignments]).config
+
+    sessions = options_from(config).sessions
+
+    assert (sessions.session_ms, sessions.heartbeat_ms) == (9_000, 2_000)
+    assert static_settings(config)["broker.session.timeout.ms"] == "9000"
+    assert static_settings(config)["broker.heartbeat.interval.ms"] == "2000"
+
+
+def test_a_broker_that_could_not_report_twice_in_a_session_is_refused() -> None:
+    with pytest.raises(ConfigError, match="must not be above half of"):
+        load(overrides=[override("--set", "cluster.heartbeat_interval_ms=1001")])
+
+
 def test_every_broker_setting_that_the_node_decides_has_its_setting_named() -> None:
     assignments = ("node.rack=a", "storage.fsync.mode=interval")
     loaded = load(overrides=[override("--set", assignment) for assignment in assignments])

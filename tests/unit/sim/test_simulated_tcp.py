@@ -21,6 +21,7 @@ class Handler:
         self.drains = 0
         self.held_bytes = 0
         self.is_closed = False
+        self.has_something_left = False
         self._echoes = echoes
         self._buffer = memoryview(bytearray(64))
         pipe.account(self._moved)
@@ -42,6 +43,9 @@ class Handler:
 
     def drained(self) -> None:
         self.drains += 1
+
+    def eof_received(self) -> bool:
+        return self.has_something_left
 
     def closed(self) -> None:
         assert not self.is_closed
@@ -377,3 +381,28 @@ def test_a_seed_repeats_its_pieces() -> None:
 
     assert pieces(3) == pieces(3)
     assert pieces(3) != pieces(4)
+
+
+def test_a_client_that_leaves_while_reads_are_paused_is_seen_to_leave() -> None:
+    stage = Stage()
+    client, handler = stage.connected()
+    handler.tcp.pause()
+
+    client.socket.close()
+    stage.run_ms(1_000)
+
+    assert handler.is_closed
+
+
+def test_what_is_left_to_serve_after_a_client_has_left_gets_some_time() -> None:
+    stage = Stage()
+    client, handler = stage.connected()
+    handler.tcp.pause()
+    handler.has_something_left = True
+
+    client.socket.close()
+    stage.run_ms(1_000)
+    closed_early = handler.is_closed
+    stage.run_ms(20_000)
+
+    assert (closed_early, handler.is_closed) == (False, True)

@@ -1,4 +1,4 @@
-// Transactions of franz-go, printed as what readers of committed records saw.
+// Transactions of franz-go, printed as what readers of committed records saw, and its share consumer.
 package main
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -22,6 +23,7 @@ func main() {
 	ends()
 	replicate()
 	fencing()
+	share()
 }
 
 // Three transactions, of which the second is aborted after its records have reached the log.
@@ -147,4 +149,46 @@ func check(err error) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// Two members of a share group accept, but for what asks to be released once or rejected.
+func share() {
+	topic, group := prefix+"-shared", prefix+"-workers"
+	values := append([]string{"again", "poison"}, numbers(500)...)
+	transaction(prefix+"-shared-feeder", topic, values...)
+	outcomes := map[int64]string{}
+	members := []*kgo.Client{}
+	for range 2 {
+		members = append(members, client(kgo.ShareGroup(group), kgo.ConsumeTopics(topic), kgo.ShareMaxRecords(50)))
+	}
+	for turn := 0; len(outcomes) < len(values); turn++ {
+		member := members[turn%2]
+		waiting, stop := context.WithTimeout(ctx, time.Second)
+		for _, one := range member.PollFetches(waiting).Records() {
+			status, outcome := kgo.AckAccept, "accepted"
+			switch {
+			case string(one.Value) == "poison":
+				status, outcome = kgo.AckReject, "rejected"
+			case string(one.Value) == "again" && one.DeliveryCount() == 1:
+				status, outcome = kgo.AckRelease, ""
+			}
+			member.MarkAcks(status, one)
+			if outcome != "" {
+				if _, twice := outcomes[one.Offset]; twice {
+					fmt.Println("twice", one.Offset)
+				}
+				outcomes[one.Offset] = fmt.Sprintf("%s %d", outcome, one.DeliveryCount())
+			}
+		}
+		stop()
+		check(member.FlushAcks(ctx))
+	}
+	for _, member := range members {
+		member.Close()
+	}
+	counts := map[string]int{}
+	for _, outcome := range outcomes {
+		counts[outcome]++
+	}
+	fmt.Println("shared", counts)
 }

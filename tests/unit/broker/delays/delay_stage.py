@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any
 
 from penstock.broker.delays.delay_view import DelayRequest, ListedDelays
-from penstock.core.delays import DelayedRecord
 from penstock.core.metadata import DELAYED_TOPIC
 from penstock.core.model import ApiError, ErrorKind, Timestamp
+from penstock.core.records.builder import pack_body
 from tests.unit.broker.queues.queue_stage import TOPIC, QueueStage
 
 RETRIABLE = (
@@ -27,19 +27,23 @@ class DelayStage(QueueStage):
 
     def delay(self, value: str, delay_ms: int, *, node: int = 1, topic: str = TOPIC, **fields: Any) -> str:
         """Publish a record later; the id of the delay. Repeated under one id until it is stored."""
-        record = DelayedRecord(
-            topic,
-            fields.pop("partition", -1),
-            fields.pop("key", None),
-            value.encode(),
-            fields.pop("headers", ()),
-        )
+        body = pack_body(fields.pop("key", None), value.encode(), fields.pop("headers", ()))
         chosen = fields.pop("id", int.from_bytes(value.encode()[-7:], "big"))
         deliver_at = fields.pop("deliver_at", self.wall() + delay_ms)
-        request = DelayRequest(Timestamp(deliver_at), record, chosen)
+        request = DelayRequest(topic, Timestamp(deliver_at), body, fields.pop("partition", -1), chosen)
         result = self.again(lambda done: self.at(node).delays.schedule([request], done))
         assert isinstance(result, str), result
         return result
+
+    def delay_all(self, requests: Sequence[DelayRequest], *, node: int = 1) -> list[str | ApiError]:
+        """Publish records later, by one request; the results once a coordinator has decided."""
+        for _ in range(200):
+            reply = self.ask(lambda done: self.at(node).delays.schedule(requests, done))
+            if not isinstance(reply, ApiError):
+                return list(reply)
+            assert reply.kind in RETRIABLE, reply
+            self.pass_ms(100)
+        raise AssertionError(reply)
 
     def cancel(self, delay_id: str, *, node: int = 1) -> ApiError | None:
         result = self.again(lambda done: self.at(node).delays.cancel([delay_id], done))
@@ -79,6 +83,11 @@ class DelayStage(QueueStage):
             for coordinator in node.services._delays or ()
             if coordinator.partition.stopped is None
         )
+
+    def delayed_logs(self) -> list[tuple[int, int]]:
+        """Start and end of the logs of `__delayed`, on a node that leads all of them."""
+        found = [self.at(1).partitions.find(DELAYED_TOPIC, index) for index in range(4)]
+        return [(partition.log.start, partition.log.end) for partition in found if partition is not None]
 
     def delayed_topic(self) -> Any:
         return self.at(1).controller.image.topic(DELAYED_TOPIC)

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.delays.delay_view import DelayRequest
 from penstock.broker.delays.publisher import DelayPublisher
 from penstock.core.delays import DelayCommand, DueDelays, ReleaseDelays, TakeDueDelays
-from penstock.core.model import ApiError, ErrorKind
+from penstock.core.model import ApiError, ErrorKind, Timestamp
+from penstock.core.records.builder import pack_body
 from tests.unit.broker.delays.delay_stage import DelayStage
 from tests.unit.broker.queues.queue_stage import TOPIC
 
@@ -66,6 +68,81 @@ def test_key_headers_and_partition_are_kept() -> None:
 
     (record,) = stage.committed("orders")
     assert (record.key, record.value, record.headers) == (b"k", b"x", (("a", b"1"), ("b", None)))
+
+
+def test_results_are_in_the_order_of_the_request_whatever_becomes_of_its_records() -> None:
+    stage = DelayStage()
+    stage.create()
+    stage.create("other")
+    stage.delay("first", 1)
+    deliver_at = Timestamp(stage.wall() + 1_000)
+    requests = [
+        DelayRequest("other", deliver_at, pack_body(None, b"a")),
+        DelayRequest("missing", deliver_at, pack_body(None, b"b")),
+        DelayRequest(TOPIC, deliver_at, pack_body(None, b"c"), id=5),
+        DelayRequest(TOPIC, deliver_at, pack_body(b"key", b"d"), id=6),
+        DelayRequest(TOPIC, deliver_at, pack_body(None, b"e"), partition=1),
+        DelayRequest("other", deliver_at, pack_body(None, b"f"), id=7),
+        DelayRequest(TOPIC, deliver_at, pack_body(None, b"g" * 2_000_000)),
+        DelayRequest(TOPIC, Timestamp(-1), pack_body(None, b"h")),
+        DelayRequest(TOPIC, deliver_at, pack_body(None, b"i")),
+    ]
+
+    results = stage.delay_all(requests)
+
+    kinds = [each.kind if isinstance(each, ApiError) else None for each in results]
+    assert kinds == [
+        None,
+        ErrorKind.UNKNOWN_TOPIC,
+        None,
+        None,
+        ErrorKind.UNKNOWN_PARTITION,
+        None,
+        ErrorKind.BATCH_TOO_LARGE,
+        ErrorKind.INVALID_REQUEST,
+        None,
+    ]
+    ids = [each for each in results if isinstance(each, str)]
+    assert len(set(ids)) == 5
+    assert stage.cancel(ids[3]) is None
+    stage.pass_ms(3_000)
+    assert sorted(stage.values()) == ["c", "d", "first", "i"]
+    assert stage.values("other") == ["a"]
+
+
+def test_records_of_one_request_for_one_topic_are_one_record_of_the_log() -> None:
+    stage = DelayStage()
+    stage.create()
+    stage.delay("first", 1)
+    stage.until(lambda: stage.pending() == 0)
+    before = sum(end for _, end in stage.delayed_logs())
+    deliver_at = Timestamp(stage.wall() + 60_000)
+
+    results = stage.delay_all([DelayRequest(TOPIC, deliver_at, pack_body(None, b"x"))] * 100)
+
+    assert len(set(results)) == 100
+    assert stage.pending() == 100
+    assert sum(end for _, end in stage.delayed_logs()) == before + 1
+
+
+def test_what_does_not_fit_into_one_batch_is_published_in_several() -> None:
+    stage = DelayStage()
+    stage.create()
+    stage.delay("first", 1)
+    deliver_at = Timestamp(stage.wall() + 1_000)
+    values = [b"%03d" % number + b"x" * 2_000 for number in range(400)]
+
+    # In several partitions of `__delayed`, due at once, and more than a transaction takes for one partition.
+    for start in range(0, 400, 50):
+        requests = [
+            DelayRequest(TOPIC, deliver_at, pack_body(None, value), id=number)
+            for number, value in enumerate(values[start : start + 50], start)
+        ]
+        assert all(isinstance(each, str) for each in stage.delay_all(requests))
+    stage.until(lambda: len(stage.values()) == 401)
+
+    assert sorted(stage.values()) == sorted([value.decode() for value in values] + ["first"])
+    stage.until(lambda: stage.pending() == 0)
 
 
 def test_a_cancelled_record_is_not_published_and_a_published_one_not_cancelled() -> None:
@@ -145,7 +222,7 @@ def test_delays_are_published_although_the_reply_that_names_them_was_an_error(
             return
 
         def on_reply(reply: Any) -> None:
-            if isinstance(reply, DueDelays) and reply.delays and command.lane == lane and not failed:
+            if isinstance(reply, DueDelays) and reply.ids and command.lane == lane and not failed:
                 failed.append(lane)
                 reply = ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE)
             command.on_reply(reply)

@@ -32,10 +32,6 @@ def remove_identity(disk: CrashableDisk) -> None:
     disk.remove(f"{DIRECTORY}/partition.metadata")
 
 
-def damage_identity(disk: CrashableDisk) -> None:
-    disk.flip_bit(f"{DIRECTORY}/partition.metadata", 20)
-
-
 def put_a_file_in_its_place(disk: CrashableDisk) -> None:
     disk.remove_tree(DIRECTORY)
     disk.open(DIRECTORY, create=True).close()
@@ -51,8 +47,6 @@ EVERY_LOSS = [
     remove_directory,
     remove_topic,
     remove_all_logs,
-    remove_identity,
-    damage_identity,
     remove_all_but_the_identity,
     put_a_file_in_its_place,
 ]

@@ -149,7 +149,7 @@ def test_a_deleted_topic_is_removed_from_leader_and_followers() -> None:
     assert followed.stopped
     for number in (1, 2, 3):
         assert len(bench[number].partitions) == 0
-        assert bench[number].disk.listdir("logs/orders") == []
+        assert bench[number].disk.listdir("logs") == []
 
 
 def test_a_restarted_node_opens_the_logs_that_are_placed_on_it() -> None:

@@ -2,16 +2,20 @@
 
 import errno
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 
 from penstock.broker.partitions.replica_repair import LOOK_MS
 from penstock.core.metadata import Command, DeleteTopic, Reply
+from penstock.core.model import TopicId
+from penstock.storage.log.file_names import IDENTITY
+from penstock.storage.log.files import encode_identity, replace_durably
 from tests.unit.broker.partitions.replicas_bench import TOPIC_ID, Broker, Producer, ReplicasBench
 from tests.unit.core.metadata.clusters import broker_of
 
 SEGMENT = "logs/orders/0/00000000000000000000.log"
-IDENTITY = "logs/orders/0/partition.metadata"
+DIRECTORY = "logs/orders/0"
 
 
 def mend(bench: ReplicasBench, number: int) -> list[Command]:
@@ -130,10 +134,10 @@ def test_a_log_whose_sync_failed_resigns_once_and_is_left_alone(bench: ReplicasB
     assert (bench.state.leader, bench.state.isr) == (2, (2, 3))
 
 
-def test_a_log_that_cannot_be_identified_is_made_anew_after_the_replica_has_resigned(
+def test_a_log_of_another_topic_is_made_anew_after_the_replica_has_resigned(
     bench: ReplicasBench,
 ) -> None:
-    bench[3].disk.flip_bit(IDENTITY, 20)
+    replace_durably(bench[3].disk, DIRECTORY, IDENTITY, encode_identity(TopicId(UUID(int=99))))
     broker = bench.restart(3)
     broker.settle()
     assert len(broker.partitions) == 0
@@ -147,7 +151,7 @@ def test_a_log_that_cannot_be_identified_is_made_anew_after_the_replica_has_resi
 
 
 def test_nothing_is_asked_for_topics_that_are_gone(bench: ReplicasBench) -> None:
-    bench[3].disk.flip_bit(IDENTITY, 20)
+    bench[3].disk.remove_tree(DIRECTORY)
     bench.restart(3)
     bench.perform(DeleteTopic(topic_id=TOPIC_ID))
 

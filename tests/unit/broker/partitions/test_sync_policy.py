@@ -225,7 +225,7 @@ def test_what_waits_for_a_sync_is_released_when_the_policy_no_longer_asks_for_on
 def test_watchers_are_notified_once_per_turn_however_much_became_visible() -> None:
     bench = Bench(SyncPolicy(FsyncMode.NONE))
     heard: list[int] = []
-    bench.partition.watch(lambda: heard.append(bench.partition.high_watermark))
+    bench.partition.watch(lambda _: heard.append(bench.partition.high_watermark))
 
     bench.append()
     bench.append()

@@ -1,6 +1,10 @@
 """Logs follow the metadata: topics that come, go, and come again under the same name."""
 
 import errno
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
 from uuid import UUID
 
 import pytest
@@ -11,13 +15,42 @@ from penstock.core.metadata import CreatedTopic, DeletedTopic
 from penstock.core.model import MILLISECOND, SECOND, ApiError, NodeId
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.node import NodeOptions, NodeServices, NodeStorage
-from penstock.runtime import Callback, Runtime, Service
+from penstock.runtime import Callback, Executor, ExecutorFull, ExecutorKind, Job, Runtime, Service
 from penstock.server.kafka.backend import Backend
 from penstock.sim import World
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk, FailureRule
+from tests.support.recorded_events import recorded_events
 
 PARTITIONS = 20
+T = TypeVar("T")
+
+
+class LimitedExecutor:
+    """An executor with room for so many jobs at a time."""
+
+    def __init__(self, executor: Executor, soon: Callable[[Callback], object], jobs_max: int) -> None:
+        self._executor = executor
+        self._soon = soon
+        self._room = jobs_max
+
+    def spawn(
+        self,
+        work: Callable[[], T],
+        done: Callable[[T], None],
+        failed: Callable[[Exception], None],
+        lane: ExecutorKind,
+    ) -> Job | None:
+        if not self._room:
+            self._soon(lambda: failed(ExecutorFull("there is no room")))
+            return None
+        self._room -= 1
+
+        def ended(tell: Callable[[Any], None], outcome: Any) -> None:
+            self._room += 1
+            tell(outcome)
+
+        return self._executor.spawn(work, partial(ended, done), partial(ended, failed), lane)
 
 
 class Bench:
@@ -32,7 +65,8 @@ class Bench:
         self.world.run(5 * SECOND)
 
     def _program(self, runtime: Runtime, disk: Disk) -> Service:
-        self._runtime = runtime
+        executor = LimitedExecutor(runtime.spawn, runtime.timers.soon, 40)
+        self._runtime = runtime = replace(runtime, spawn=executor)  # type: ignore[arg-type]
         storage = NodeStorage(disk, disk, DataDirectory.open(disk, UUID(int=4)))
         self._backstage = NodeServices(
             runtime, storage, NodeOptions("data", NodeId(1), (), retention_check_ms=1_000), ()
@@ -52,11 +86,11 @@ class Bench:
         assert self.world.failures == []
         assert self.node.is_up
 
-    def create(self, **configs: str) -> list[CreatedTopic | ApiError]:
+    def create(self, partitions: int = PARTITIONS, **configs: str) -> list[CreatedTopic | ApiError]:
         outcome: list[CreatedTopic | ApiError] = []
         values = tuple((key.replace("_", "."), value) for key, value in configs.items())
         self.backend.topics.create(
-            [NewTopic("orders", partitions=PARTITIONS, configs=values)], outcome.extend
+            [NewTopic("orders", partitions=partitions, configs=values)], outcome.extend
         )
         return outcome
 
@@ -106,6 +140,9 @@ def test_what_a_stop_left_of_deleted_topics_is_removed_at_the_next_start(bench: 
     disk.make_directory("logs/orders/0.0123.deleted")
     disk.open("logs/orders/0.0123.deleted/00000000000000000000.log", create=True).append(b"old")
     disk.make_directory("logs/bills")
+    for index in range(200):
+        disk.make_directory(f"deleted/bills.0123/{index}")
+    disk.sync_directory("deleted/bills.0123")
 
     bench.node.kill()
     bench.node.start()
@@ -113,6 +150,54 @@ def test_what_a_stop_left_of_deleted_topics_is_removed_at_the_next_start(bench: 
 
     assert bench.node.disk.listdir("logs") == ["orders"]
     assert bench.node.disk.listdir("logs/orders") == []
+    assert bench.node.disk.listdir("deleted") == []
+
+
+def test_of_a_topic_with_many_partitions_nothing_stays_when_it_is_deleted(bench: Bench) -> None:
+    bench.create(partitions=300)
+    bench.run()
+    assert len(bench.node.disk.listdir("logs/orders")) == 300
+    bench.append(bench.partition(299))
+
+    bench.delete()
+    bench.run()
+
+    assert bench.node.disk.listdir("logs") == []
+    assert bench.node.disk.listdir("deleted") == []
+    assert bench.node.disk.listdir("meta/replicas") == []
+    assert len(bench.backend.partitions) == 0
+
+
+def test_a_topic_whose_logs_are_being_let_go_is_made_again(bench: Bench) -> None:
+    bench.create(partitions=300)
+    bench.run()
+    former = bench.partition(299).topic_id
+
+    bench.delete()
+    bench.create(partitions=300)
+    bench.run()
+
+    assert bench.partition(299).topic_id != former
+    bench.append(bench.partition(299))
+    bench.run()
+    assert bench.partition(299).high_watermark == 1
+    assert bench.node.disk.listdir("deleted") == []
+
+
+def test_a_directory_that_cannot_be_removed_is_removed_later(bench: Bench) -> None:
+    bench.create()
+    bench.run()
+
+    bench.node.fail_disk(FailureRule("remove_tree", errno.EMFILE, times=1))
+    with recorded_events() as events:
+        bench.delete()
+        bench.run()
+    left = bench.node.disk.listdir("deleted")
+    bench.run()
+
+    assert len(left) == 1
+    assert len(events.named("partition.remove_failed")) == 1
+    assert bench.node.disk.listdir("deleted") == []
 
 
 def test_a_log_that_could_not_be_opened_after_it_was_made_is_made_again(bench: Bench) -> None:
@@ -124,6 +209,26 @@ def test_a_log_that_could_not_be_opened_after_it_was_made_is_made_again(bench: B
     bench.run()
 
     assert bench.partition(3).high_watermark == 1
+
+
+def test_a_log_that_cannot_be_closed_does_not_keep_the_others_from_it(bench: Bench) -> None:
+    bench.create()
+    bench.run()
+    for index in range(PARTITIONS):
+        bench.append(bench.partition(index))
+    bench.world.run(10 * MILLISECOND)
+
+    bench.node.fail_disk(FailureRule("rename", errno.EISDIR, path_ends="orders/3/checkpoint.tmp"))
+    with recorded_events() as events:
+        bench.node.stop()
+
+    assert bench.world.failures == []
+    assert [event["partition"] for event in events.named("partition.close_failed")] == ["orders/3"]
+    assert not bench.node.disk.exists("meta/clean")
+    bench.node.heal_disk()
+    bench.node.start()
+    bench.run()
+    assert [bench.partition(index).log.end for index in range(PARTITIONS)] == [1] * PARTITIONS
 
 
 def test_old_records_go_when_the_topic_says_so_and_its_setting_may_change_later(bench: Bench) -> None:

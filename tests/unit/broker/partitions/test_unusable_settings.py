@@ -1,4 +1,8 @@
-"""Settings that are committed and that no log can live with put their partitions offline, not the node."""
+"""Whatever settings are committed, the node lives, and the settings can be corrected.
+
+Numbers out of range count as the nearest that is allowed. What cannot be read at all puts the partitions of
+its topic offline, and nothing else.
+"""
 
 from uuid import UUID
 
@@ -13,16 +17,30 @@ from penstock.core.metadata import (
     ReplicaAssignment,
     broker_setting,
 )
+from penstock.core.metadata.configs import CleanupPolicy
 from penstock.core.model import NodeId, PartitionIndex, TopicId
 from tests.support.recorded_events import recorded_events
 from tests.unit.broker.partitions.replicas_bench import Producer, ReplicasBench
+from tests.unit.core.metadata.clusters import perform
 
 OTHER_ID = TopicId(UUID(int=78))
 POISON = [
-    (ConfigResourceType.TOPIC, "orders", "index.interval.bytes", "0"),
-    (ConfigResourceType.TOPIC, "orders", "segment.index.bytes", "4"),
+    (ConfigResourceType.TOPIC, "orders", "index.interval.bytes", "often"),
+    (ConfigResourceType.TOPIC, "orders", "segment.index.bytes", ""),
     (ConfigResourceType.TOPIC, "orders", "retention.ms", "for ever"),
     (ConfigResourceType.TOPIC, "orders", "cleanup.policy", "shred"),
+]
+OUT_OF_RANGE = [
+    ("index.interval.bytes", "0", "index_interval_bytes", 1),
+    ("index.interval.bytes", str(2**31 - 1), "index_interval_bytes", 1 << 20),
+    ("segment.index.bytes", "4", "segment_index_bytes", 64),
+    ("segment.bytes", "0", "segment_bytes", 512),
+    ("segment.bytes", str(2**40), "segment_bytes", 2**31 - 1),
+    ("segment.ms", "0", "segment_ms", 1),
+    ("retention.ms", "-7", "retention_ms", -1),
+    ("retention.bytes", str(-(2**63) - 1), "retention_bytes", -1),
+    ("max.message.bytes", "3", "max_message_bytes", 100),
+    ("max.message.bytes", str(2**31 - 1), "max_message_bytes", 56 << 20),
 ]
 
 
@@ -57,16 +75,33 @@ def test_a_node_starts_without_the_partitions_whose_settings_cannot_be_used(
     assert [offline["partition"] for offline in events.named("partition.offline")] == ["orders/0"]
 
 
-def test_a_broker_wide_value_is_named_under_the_key_that_was_set(bench: ReplicasBench) -> None:
-    commit(bench, ConfigResourceType.BROKER, ALL_BROKERS, "log.index.interval.bytes", "0")
+@pytest.mark.parametrize("name", [ALL_BROKERS, "1"])
+def test_what_brokers_have_and_nobody_can_read_counts_as_not_set(bench: ReplicasBench, name: str) -> None:
+    commit(bench, ConfigResourceType.BROKER, ALL_BROKERS, "log.segment.bytes", "5000")
+    commit(bench, ConfigResourceType.BROKER, name, "log.index.interval.bytes", "seldom")
 
     with recorded_events() as events:
         broker = bench.restart(1)
 
-    assert len(broker.partitions) == 0
-    assert {event["setting"] for event in events.named("topic.settings_invalid")} == {
-        "log.index.interval.bytes"
-    }
+    assert len(broker.partitions) == 2
+    options = broker.partitions.options("orders")
+    assert (options.segment_bytes, options.index_interval_bytes) == (5000, 4096)
+    (event,) = events.named("setting.not_allowed")
+    assert (event["setting"], event["value"]) == ("log.index.interval.bytes", "seldom")
+
+
+@pytest.mark.parametrize("key", ["log.retention.ms", "log.retention.bytes", "log.cleanup.policy"])
+def test_nothing_is_deleted_while_a_retention_of_brokers_cannot_be_read(
+    bench: ReplicasBench, key: str
+) -> None:
+    commit(bench, ConfigResourceType.BROKER, ALL_BROKERS, key, "never")
+
+    broker = bench.restart(1)
+
+    assert broker.partitions.options("orders").cleanup is CleanupPolicy.NOTHING
+    commit(bench, ConfigResourceType.BROKER, ALL_BROKERS, key, "compact" if "policy" in key else "1000")
+    bench.follow()
+    assert broker.partitions.options("orders").cleanup is not CleanupPolicy.NOTHING
 
 
 @pytest.mark.parametrize(("kind", "name", "key", "value"), POISON)
@@ -102,12 +137,13 @@ def test_a_running_node_goes_on_with_the_former_settings(
 
 def test_a_new_topic_under_unusable_settings_waits_for_better_ones() -> None:
     bench = ReplicasBench()
-    commit(bench, ConfigResourceType.BROKER, ALL_BROKERS, "log.index.size.max.bytes", "4")
+    placed = ReplicaAssignment(PartitionIndex(0), (NodeId(1),))
+    perform(bench.machine, CreateTopic("orders", OTHER_ID, assignments=(placed,)))
+    commit(bench, *POISON[0])
     bench.follow()
 
-    bench.create(1)
     assert bench[1].partitions.find("orders", 0) is None
-    commit(bench, ConfigResourceType.BROKER, ALL_BROKERS, "log.index.size.max.bytes", "4096")
+    commit(bench, *POISON[0][:3], "4096")
     bench.follow()
 
     assert Producer(bench[1]).append(b"first") == 1
@@ -128,6 +164,62 @@ def test_a_broker_setting_that_cannot_be_used_counts_as_not_set(bench: ReplicasB
     commit(bench, ConfigResourceType.BROKER, ALL_BROKERS, "leader.replication.throttled.rate", "none")
 
     assert broker_setting(bench.image, "leader.replication.throttled.rate", NodeId(1)) == 2**63 - 1
+
+
+@pytest.mark.parametrize(("key", "value", "option", "used"), OUT_OF_RANGE)
+def test_a_number_out_of_range_counts_as_the_nearest_that_is_allowed(
+    bench: ReplicasBench, key: str, value: str, option: str, used: int
+) -> None:
+    commit(bench, ConfigResourceType.TOPIC, "orders", key, value)
+
+    with recorded_events() as events:
+        bench.follow()
+        running = bench[1].partitions.options("orders")
+        restarted = bench.restart(1).partitions.options("orders")
+
+    assert (getattr(running, option), getattr(restarted, option)) == (used, used)
+    assert Producer(bench[1]).append(b"") == 2
+    reported = events.named("setting.not_allowed")
+    said = [(event["topic"], event["setting"], event["value"]) for event in reported]
+    assert said == [("orders", key, value)] * 2
+    assert str(used) in reported[0]["problem"]
+
+
+def test_a_number_of_all_brokers_out_of_range_is_reported_once_for_all_topics(bench: ReplicasBench) -> None:
+    commit(bench, ConfigResourceType.BROKER, ALL_BROKERS, "log.index.interval.bytes", "0")
+
+    with recorded_events() as events:
+        broker = bench.restart(1)
+
+    assert len(broker.partitions) == 2
+    assert broker.partitions.options("orders").index_interval_bytes == 1
+    (event,) = events.named("setting.not_allowed")
+    assert (event["topic"], event["setting"], event["value"]) == ("", "log.index.interval.bytes", "0")
+
+
+def test_a_partition_that_is_offline_says_why_and_is_counted(bench: ReplicasBench) -> None:
+    commit(bench, *POISON[0])
+
+    broker = bench.restart(1)
+
+    assert broker.partitions.offline_reason("orders", 0) == "its topic's settings are not valid"
+    assert broker.partitions.offline_reason("other", 0) is None
+    assert broker.partitions.offline_count == 1
+    commit(bench, *POISON[0][:3], "4096")
+    bench.follow()
+    assert broker.partitions.offline_reason("orders", 0) is None
+    assert broker.partitions.offline_count == 0
+
+
+def test_the_options_of_a_topic_that_is_offline_can_be_asked_for(bench: ReplicasBench) -> None:
+    commit(bench, ConfigResourceType.TOPIC, "orders", "max.message.bytes", "5000")
+    commit(bench, *POISON[0])
+    broker = bench.restart(1)
+
+    options = broker.partitions.options("orders")
+
+    assert options.max_message_bytes == 5000
+    assert options.cleanup is CleanupPolicy.NOTHING
 
 
 def test_a_partition_that_is_offline_takes_what_the_journal_has_of_it() -> None:

@@ -9,7 +9,7 @@ from penstock.broker.partitions import LeaderPartition
 from penstock.broker.produce import AppendResult, PendingAppend, ProduceMetrics
 from penstock.broker.topics import NewTopic
 from penstock.core.metadata import CreatedTopic
-from penstock.core.model import MILLISECOND, SECOND, ApiError, Instant, NodeId
+from penstock.core.model import MILLISECOND, SECOND, ApiError, Instant, NodeId, Offset
 from penstock.core.records import Record, write_batch
 from penstock.node import NodeOptions, NodeServices, NodeStorage
 from penstock.runtime import Callback, Runtime, Service
@@ -103,6 +103,15 @@ class Bench:
         assert heard == [None]
         assert isinstance(placed, AppendResult)
         return placed
+
+    def deleted(
+        self, *wanted: tuple[LeaderPartition, int], timeout_ms: int = 1_000
+    ) -> list[Offset | ApiError]:
+        """Delete records below these offsets; returns where the logs start then."""
+        outcomes: list[Offset | ApiError] = []
+        self.backend.record_deletion.delete(wanted, timeout_ms, outcomes.extend)
+        self.run(2 * SECOND)
+        return outcomes
 
     def fetch(self, limits: FetchLimits, *wanted: FetchPartition) -> list[list[FetchedPartition]]:
         """Fills with the response when there is one."""

@@ -1,11 +1,22 @@
 """What a fetch returns, and when."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
-from penstock.core.model import MILLISECOND, SECOND, ApiError, ErrorKind, Offset
+from penstock.broker import fetch as fetch_module
+from penstock.broker.client_shares import ShareLimits
+from penstock.broker.fetch import (
+    SLICE_PARTITIONS,
+    FetchedPartition,
+    FetchLimits,
+    FetchPartition,
+    FetchService,
+)
+from penstock.broker.partitions import LeaderPartition
+from penstock.broker.topics import NewTopic
+from penstock.core.metadata import CreatedTopic
+from penstock.core.model import MILLISECOND, SECOND, ApiError, ErrorKind
 
 if TYPE_CHECKING:
     from tests.unit.broker.produce_and_fetch.conftest import Bench
@@ -175,8 +186,7 @@ def test_a_waiting_fetch_returns_when_its_offset_is_deleted(bench: "Bench") -> N
     answers = bench.fetch(limits, FetchPartition(orders, 0, 1 << 20))
     assert answers == []
 
-    bench.backend.offset_lookup.delete_before(orders, 1)
-    bench.run()
+    bench.deleted((orders, 1))
 
     ((found,),) = answers
     assert kind_of(found) is ErrorKind.OFFSET_OUT_OF_RANGE
@@ -239,9 +249,133 @@ def test_a_reader_between_log_start_and_high_watermark_gets_the_batch_that_holds
 ) -> None:
     orders = bench.topic()
     bench.written(orders, b"0", b"1", b"2")
-    bench.backend.offset_lookup.delete_before(orders, Offset(1))
+    bench.deleted((orders, 1))
 
     answers = [bench.fetch(AT_ONCE, FetchPartition(orders, offset, 1 << 20)) for offset in (0, 1, 2, 3)]
 
     assert [kind_of(found) for ((found,),) in answers] == [ErrorKind.OFFSET_OUT_OF_RANGE, None, None, None]
     assert [size_of(found) > 0 for ((found,),) in answers] == [False, True, True, False]
+
+
+def many(bench: "Bench", count: int = 2 * SLICE_PARTITIONS + 1) -> list[LeaderPartition]:
+    """The partitions of a topic that has so many that they are read in slices."""
+    outcome: list[CreatedTopic | ApiError] = []
+    bench.backend.topics.create([NewTopic("many", partitions=count)], outcome.extend)
+    bench.run(5 * SECOND)
+    assert isinstance(outcome[0], CreatedTopic), outcome
+    found = [bench.backend.partitions.find("many", index) for index in range(count)]
+    return [partition for partition in found if partition is not None]
+
+
+def wants(partitions: list[LeaderPartition]) -> list[FetchPartition]:
+    return [FetchPartition(partition, 0, 1 << 20) for partition in partitions]
+
+
+def test_an_append_has_a_long_poll_read_the_partition_it_went_to_and_no_other(
+    bench: "Bench", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = many(bench, 20)
+    read: list[str] = []
+
+    def read_one(partition: LeaderPartition, *rest: Any) -> FetchedPartition:
+        read.append(str(partition.name))
+        return original(partition, *rest)
+
+    original = fetch_module.read_one
+    monkeypatch.setattr(fetch_module, "read_one", read_one)
+    answers = bench.fetch(PATIENT._replace(min_bytes=25_000), *wants(partitions))
+    assert len(read) == 20
+    read.clear()
+
+    bench.written(partitions[3], LARGE)
+    bench.written(partitions[3], b"small")
+    bench.written(partitions[7], LARGE)
+
+    assert answers == []
+    assert read == ["many/3", "many/3", "many/7"]
+    bench.written(partitions[3], LARGE)
+    assert [index for index, found in enumerate(answers[0]) if found.records is not None] == [3, 7]
+
+
+def test_a_fetch_of_very_many_partitions_returns_what_there_is(bench: "Bench") -> None:
+    partitions = many(bench)
+    bench.written(partitions[0], LARGE)
+    bench.written(partitions[-1], b"last")
+
+    answers = bench.fetch(PATIENT, *wants(partitions))
+    assert answers == []
+    bench.run()
+
+    (found,) = answers
+    assert len(found) == len(partitions)
+    assert [index for index, part in enumerate(found) if size_of(part)] == [0, len(partitions) - 1]
+
+
+def test_the_limits_of_a_response_hold_for_very_many_partitions_as_well(bench: "Bench") -> None:
+    partitions = many(bench)
+    for index in (0, 1, SLICE_PARTITIONS + 1):
+        bench.written(partitions[index], LARGE)
+
+    answers = bench.fetch(AT_ONCE._replace(max_bytes=15_000), *wants(partitions))
+    bench.run()
+
+    assert [index for index, part in enumerate(answers[0]) if size_of(part)] == [0]
+
+
+@pytest.mark.parametrize("index", [0, SLICE_PARTITIONS, -1])
+def test_a_long_poll_of_very_many_partitions_waits_for_any_of_them(bench: "Bench", index: int) -> None:
+    partitions = many(bench)
+    answers = bench.fetch(PATIENT, *wants(partitions))
+    bench.run()
+    assert answers == []
+
+    bench.written(partitions[index])
+
+    (found,) = answers
+    assert [part.high_watermark for part in found].count(1) == 1
+    assert sum(partition.watchers for partition in partitions) == 0
+
+
+def test_what_is_written_while_a_long_poll_is_being_read_is_not_missed(bench: "Bench") -> None:
+    partitions = many(bench)
+    answers = bench.fetch(PATIENT, *wants(partitions))
+
+    # Nothing of it was read so far, and it is acknowledged after the first slice.
+    bench.append(partitions[0])
+    bench.run()
+
+    assert [size_of(part) > 0 for part in answers[0]].count(True) == 1
+
+
+def test_a_long_poll_of_very_many_partitions_ends_at_its_time_or_is_cancelled(bench: "Bench") -> None:
+    partitions = many(bench)
+    answers = bench.fetch(PATIENT._replace(max_wait_ms=2_000), *wants(partitions))
+    cancelled: list[list[FetchedPartition]] = []
+    waiting = bench.backend.fetch_service.fetch(wants(partitions), PATIENT, cancelled.append)
+    assert waiting is not None
+    bench.run()
+    assert len(bench.backend.fetch_service.waiting) == 2
+
+    waiting.cancel()
+    bench.run(3 * SECOND)
+
+    assert [len(found) for found in answers] == [len(partitions)]
+    assert cancelled == []
+    assert sum(partition.watchers for partition in partitions) == 0
+    assert len(bench.backend.fetch_service.waiting) == 0
+
+
+def test_a_long_poll_that_holds_much_gives_way_to_one_that_holds_little(bench: "Bench") -> None:
+    partitions = many(bench, 60)
+    service = FetchService(bench.runtime, bench.backend.partitions.lease, ShareLimits(10, 100, 80))
+    answers: dict[str, list[list[FetchedPartition]]] = {"greedy": [], "greedier": [], "modest": []}
+
+    service.fetch(wants(partitions), PATIENT, answers["greedy"].append, "10.6.6.6")
+    service.fetch(wants(partitions), PATIENT, answers["greedier"].append, "10.6.6.6")
+    assert (len(answers["greedy"]), len(answers["greedier"])) == (0, 1)
+    service.fetch(wants(partitions[:50]), PATIENT, answers["modest"].append, "10.0.0.1")
+    bench.run()
+
+    assert len(answers["greedy"]) == 1
+    assert answers["modest"] == []
+    assert (len(service.waiting), service.waiting.weight) == (1, 50)

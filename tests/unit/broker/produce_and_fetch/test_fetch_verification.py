@@ -9,11 +9,11 @@ import pytest
 from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
 from penstock.broker.list_offsets import UNSURE, ListedOffset
 from penstock.broker.partitions import LeaderPartition
-from penstock.core.model import SECOND, ErrorKind, Offset
+from penstock.core.model import MILLISECOND, SECOND, ErrorKind, Offset
 from penstock.core.records import read_records
 from penstock.core.records.batch import check_batches
 from penstock.storage.disk import FailureRule
-from penstock.storage.log import SegmentSummary
+from penstock.storage.log import SegmentSummary, Verification, VerifiedBytes
 from tests.support.recorded_events import recorded_events
 
 if TYPE_CHECKING:
@@ -127,6 +127,51 @@ def test_of_two_readers_at_the_same_time_neither_gets_anything_damaged(bench: "B
 
     for ((found,),) in answers:
         assert values(found) == [b"0", b"1"]
+
+
+@pytest.fixture
+def verifications(monkeypatch: pytest.MonkeyPatch) -> list[Verification]:
+    """Those that were carried out."""
+    carried_out: list[Verification] = []
+    work = Verification.work
+
+    def noted(verification: Verification) -> VerifiedBytes:
+        carried_out.append(verification)
+        return work(verification)
+
+    monkeypatch.setattr(Verification, "work", noted)
+    return carried_out
+
+
+def test_many_who_ask_for_the_same_records_have_them_verified_once(
+    bench: "Bench", verifications: list[Verification]
+) -> None:
+    orders, _ = filled(bench)
+    orders.log.distrust(Offset(0))
+
+    answers = [bench.fetch(AT_ONCE, FetchPartition(orders, 0, 1 << 20)) for _ in range(50)]
+    bench.run(SECOND)
+
+    for ((found,),) in answers:
+        assert values(found) == [b"0", b"1", b"2", b"3"]
+    assert len(verifications) == 1
+
+
+def test_clients_that_ask_again_do_not_have_a_log_verified_each_time(
+    bench: "Bench", verifications: list[Verification]
+) -> None:
+    orders, _ = filled(bench)
+
+    for _ in range(20):
+        bench.backend.fetch_service.distrust(orders, Offset(0))
+        bench.fetch(AT_ONCE, FetchPartition(orders, 0, 1 << 20))
+        bench.run(MILLISECOND)
+
+    assert len(verifications) == 1
+    bench.run(SECOND)
+    bench.backend.fetch_service.distrust(orders, Offset(0))
+    fetch(bench, orders, 0)
+    assert len(verifications) == 2
 
 
 def test_a_range_whose_segment_is_cut_while_it_is_verified_is_not_served(bench: "Bench") -> None:

@@ -5,9 +5,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.broker.partitions import LeaderPartition
-from penstock.broker.produce import AppendResult, PendingAppend
+from penstock.broker.produce import LARGE_PACKED_BYTES, RECORDS_MAX, AppendResult, PendingAppend
+from penstock.broker.worker_share import LIGHT_BYTES
 from penstock.core.model import ApiError, ErrorKind, Offset
-from penstock.core.records import CompressionType, Record, check_batches, read_records, write_batch
+from penstock.core.records import (
+    HEADER_BYTES,
+    CompressionType,
+    Record,
+    check_batches,
+    read_header,
+    read_records,
+    write_batch,
+)
+from penstock.core.records.batch import LAYOUT, seal
+from penstock.core.records.compression import LIMIT_BYTES
 
 if TYPE_CHECKING:
     from tests.unit.broker.produce_and_fetch.conftest import Bench
@@ -129,3 +140,79 @@ def test_nothing_is_left_waiting_when_all_is_done(bench: "Bench") -> None:
     outcomes = produce(bench, orders, SMALL)
 
     assert offsets(outcomes) == [2]
+
+
+def test_a_few_bytes_that_unpack_to_many_are_not_unpacked_on_the_loop(bench: "Bench") -> None:
+    orders = bench.topic(cleanup_policy="compact")
+
+    bomb = produce(bench, orders, bytes(1 << 20), codec=CompressionType.ZSTD)
+    at_once = list(bomb)
+    bench.run()
+
+    assert at_once == []
+    assert offsets(bomb) == [0]
+
+
+def test_a_few_bytes_that_unpack_to_more_than_a_quick_job_takes_are_stored_all_the_same(
+    bench: "Bench",
+) -> None:
+    orders = bench.topic(penstock_validation="deep")
+
+    bomb = produce(bench, orders, bytes(2 * LIGHT_BYTES), codec=CompressionType.GZIP)
+    bench.run()
+
+    assert offsets(bomb) == [0]
+    (header,) = check_batches(orders.log.read(Offset(0), 1 << 20).to_bytes())
+    assert header.size_bytes < LARGE_PACKED_BYTES * 4
+
+
+def test_what_unpacks_to_more_than_anybody_reads_is_refused(bench: "Bench") -> None:
+    orders = bench.topic(penstock_validation="deep")
+
+    bomb = produce(bench, orders, bytes(LIMIT_BYTES), codec=CompressionType.ZSTD)
+    bench.run()
+
+    assert offsets(bomb) == [ErrorKind.BATCH_TOO_LARGE]
+    assert orders.log.end == 0
+
+
+@pytest.mark.parametrize("codec", list(CompressionType)[1:])
+def test_records_that_cannot_be_unpacked_are_not_worth_another_try(
+    bench: "Bench", codec: CompressionType
+) -> None:
+    orders = bench.topic(penstock_validation="deep")
+    batch = write_batch([Record(0, bench.wall_ms, None, bytes(range(256)) * 4)], codec=codec)
+    batch[-40:] = bytes(40)
+    seal(batch, 0, len(batch))
+
+    outcome = bench.backend.produce_service.append(orders, memoryview(batch))
+
+    assert isinstance(outcome, ApiError)
+    assert outcome.kind is ErrorKind.INVALID_RECORD
+
+
+def test_producers_without_ids_of_one_partition_do_not_wait_for_those_that_have(bench: "Bench") -> None:
+    orders = bench.topic(compression_type="gzip")
+
+    slow = produce(bench, orders, LARGE, base_sequence=0, **ME)
+    behind = produce(bench, orders, SMALL, base_sequence=1, **ME)
+    beside = produce(bench, orders, SMALL)
+    at_once = [list(outcomes) for outcomes in (slow, behind)]
+    bench.run()
+
+    assert at_once == [[], []]
+    assert offsets(beside, slow, behind) == [0, 1, 2]
+
+
+def test_more_records_than_a_worker_looks_into_at_once_are_refused(bench: "Bench") -> None:
+    orders = bench.topic(cleanup_policy="compact")
+    batch = write_batch([Record(0, bench.wall_ms, b"key", b"value" * 20_000)], codec=CompressionType.GZIP)
+    header = read_header(batch)._replace(record_count=RECORDS_MAX + 1, last_offset_delta=RECORDS_MAX)
+    told = bytearray(LAYOUT.pack(*header) + batch[HEADER_BYTES:] + bytes(RECORDS_MAX))
+    told[8:12] = (len(told) - 12).to_bytes(4, "big")
+    seal(told, 0, len(told))
+
+    outcome = bench.backend.produce_service.append(orders, memoryview(told))
+
+    assert isinstance(outcome, ApiError)
+    assert outcome.kind is ErrorKind.BATCH_TOO_LARGE

@@ -8,7 +8,16 @@ import pytest
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.produce import AppendResult, PendingAppend
 from penstock.core.model import SECOND, ApiError, ErrorKind
-from penstock.core.records import CompressionType, Record, check_batches, read_records, write_batch
+from penstock.core.records import (
+    HEADER_BYTES,
+    CompressionType,
+    Record,
+    check_batches,
+    read_header,
+    read_records,
+    write_batch,
+)
+from penstock.core.records.record import assemble
 from penstock.storage.disk import FailureRule
 
 if TYPE_CHECKING:
@@ -265,4 +274,43 @@ def test_every_damage_to_a_batch_is_refused(bench: "Bench") -> None:
         "a second batch": ErrorKind.INVALID_RECORD,
         "a missing end": ErrorKind.CORRUPT_BATCH,
     }
+    assert orders.log.end == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({"max_timestamp": -1}, None),
+        ({"base_timestamp": -1, "max_timestamp": -1}, None),
+        ({"base_timestamp": -1}, None),
+        ({"base_timestamp": 1, "max_timestamp": -1}, ErrorKind.INVALID_TIMESTAMP),
+        ({"base_timestamp": 2**45, "max_timestamp": -1}, ErrorKind.INVALID_TIMESTAMP),
+        ({"base_timestamp": 1}, ErrorKind.INVALID_TIMESTAMP),
+        ({"max_timestamp": 2**45}, ErrorKind.INVALID_TIMESTAMP),
+    ],
+)
+def test_times_that_a_client_leaves_out_are_not_compared_with_the_clock(
+    bench: "Bench", fields: dict[str, int], kind: ErrorKind | None
+) -> None:
+    orders = bench.topic(message_timestamp_before_max_ms="60000")
+    batch = bench.batch()
+    told = assemble(read_header(batch)._replace(**fields), bytes(batch[HEADER_BYTES:]))
+
+    answer = bench.backend.produce_service.append(orders, memoryview(told))
+
+    assert kind_of(answer) is kind
+
+
+def test_a_false_number_of_records_does_not_move_the_end(bench: "Bench") -> None:
+    orders = bench.topic()
+    batch = bench.batch()
+    count = 2**31 - 1
+    told = assemble(
+        read_header(batch)._replace(record_count=count, last_offset_delta=count - 1),
+        bytes(batch[HEADER_BYTES:]),
+    )
+
+    answer = bench.backend.produce_service.append(orders, memoryview(told))
+
+    assert kind_of(answer) is ErrorKind.INVALID_RECORD
     assert orders.log.end == 0

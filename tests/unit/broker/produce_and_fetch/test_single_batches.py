@@ -18,12 +18,19 @@ TIMEOUT_MS = 1_000
 class HeardBatch(PendingBatch):
     """Notes its results, and when reads are paused."""
 
-    __slots__ = ("heard", "reads")
+    __slots__ = ("_client", "heard", "reads")
 
-    def __init__(self, bench: "Bench", acks: int, partition: LeaderPartition) -> None:
+    def __init__(
+        self, bench: "Bench", acks: int, partition: LeaderPartition, client: str = "a client"
+    ) -> None:
         super().__init__(bench.backend.produce_service, acks, bench.now, partition)
+        self._client = client
         self.heard: list[int | ErrorKind] = []
         self.reads: list[str] = []
+
+    @property
+    def client(self) -> str:
+        return self._client
 
     def respond(self, result: AppendResult | ApiError) -> None:
         self.heard.append(result.first_offset if isinstance(result, AppendResult) else result.kind)
@@ -35,8 +42,10 @@ class HeardBatch(PendingBatch):
         self.reads.append("resume")
 
 
-def produce(bench: "Bench", partition: LeaderPartition, acks: int = 1, value: bytes = b"1") -> HeardBatch:
-    request = HeardBatch(bench, acks, partition)
+def produce(
+    bench: "Bench", partition: LeaderPartition, acks: int = 1, value: bytes = b"1", client: str = "a client"
+) -> HeardBatch:
+    request = HeardBatch(bench, acks, partition, client)
     bench.backend.produce_service.produce_one(request, bench.batch(value), TIMEOUT_MS)
     return request
 
@@ -109,3 +118,15 @@ def test_its_client_is_not_read_while_a_worker_has_it_and_the_next_one_waits_beh
     assert at_once == [["pause"], ["pause"]]
     assert [large.reads, small.reads] == [["pause", "resume"], ["pause", "resume"]]
     assert [large.heard, small.heard] == [[0], [1]]
+
+
+def test_another_client_does_not_wait_behind_it(bench: "Bench") -> None:
+    orders = bench.topic(compression_type="zstd")
+
+    large = produce(bench, orders, value=LARGE)
+    small = produce(bench, orders, client="another client")
+    paused, end = list(small.reads), orders.log.end
+    bench.run()
+
+    assert (paused, end) == ([], 1)
+    assert [large.heard, small.heard] == [[1], [0]]

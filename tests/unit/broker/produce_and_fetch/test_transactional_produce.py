@@ -12,6 +12,7 @@ from penstock.broker.transactions import verification
 from penstock.broker.transactions.late_transactions import LateTransactionMetrics, LateTransactions
 from penstock.broker.transactions.markers import MarkerResults, MarkerWriter, TransactionMarker
 from penstock.broker.transactions.verification import TransactionalRequest, TransactionVerification
+from penstock.broker.worker_share import WorkerShare
 from penstock.core.model import SECOND, ApiError, ErrorKind, StorageError, TopicPartition
 from penstock.core.records import Record, write_batch
 from tests.support.recorded_events import recorded_events
@@ -74,7 +75,7 @@ class Leader:
         partitions = bench.backend.partitions
         runtime = bench.runtime
         self.produce = ProduceService(
-            partitions, runtime.clock, bench.produce_metrics, runtime.spawn, verification
+            partitions, runtime.clock, bench.produce_metrics, WorkerShare(runtime), verification
         )
         self.markers = MarkerWriter(partitions, runtime, verification, bench.backend.groups)
 

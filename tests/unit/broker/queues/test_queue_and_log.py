@@ -7,11 +7,18 @@ import pytest
 
 from penstock.broker.coordinator.queues import FORGET_MS
 from penstock.broker.produce import ALL_ACKS, PendingProduce
+from penstock.broker.queues.record_reader import RecordReader, committed_records
 from penstock.broker.transactions.verification import TransactionalRequest
-from penstock.core.model import ApiError, ErrorKind, Offset
+from penstock.broker.worker_share import LIGHT_BYTES, WorkersBusy, WorkerShare
+from penstock.core.model import ApiError, ErrorKind, Offset, PenstockError
 from penstock.core.queues import AcknowledgeRecords, DescribeQueue, TransactionProducer
-from penstock.core.records import Record, write_batch
+from penstock.core.records import CompressionType, Record, RecordsTooLarge, read_header, write_batch
+from penstock.core.records.batch import seal
+from penstock.core.records.compression import LIMIT_BYTES
+from penstock.core.records.record import assemble
 from penstock.core.transactions import EndTransaction, InitProducer, ProducerGranted, ProducerIdentity
+from penstock.runtime import ExecutorFull, WorkerDied
+from tests.support.recorded_events import recorded_events
 from tests.unit.broker.queues.queue_stage import TOPIC, QueueConsumer, QueueStage, consumer_of, values
 
 ID = "payments"
@@ -172,3 +179,91 @@ def test_queues_of_a_deleted_topic_are_forgotten_a_while_later(consumer: QueueCo
     reply = consumer.submit(DescribeQueue)
     assert isinstance(reply, ApiError)
     assert reply.kind is ErrorKind.UNKNOWN_GROUP
+
+
+def unreadable(payload: bytes, codec: CompressionType = CompressionType.NONE) -> bytearray:
+    """A batch of one record, as the log of an older version may hold it."""
+    header = read_header(write_batch([Record(0, 1, None, b"")]))
+    batch = assemble(header, payload)
+    batch[22] = codec
+    seal(batch, 0, len(batch))
+    return batch
+
+
+def store(stage: QueueStage, batch: bytearray) -> None:
+    """Append as it is, past the checks of a Produce."""
+    partition, clock = stage.led(TOPIC), stage.nodes[1].services._runtime.clock
+    appended = partition.append(memoryview(batch), (read_header(batch),), clock.wall())
+    stage.until(lambda: partition.high_watermark > appended[1])
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        unreadable(b"noise" * 20),
+        unreadable(b""),
+        unreadable(b"\x28\xb5\x2f\xfd" + bytes(60), CompressionType.ZSTD),
+        write_batch([Record(0, 1, None, bytes(LIMIT_BYTES))], codec=CompressionType.ZSTD),
+    ],
+    ids=["noise", "nothing", "broken zstd", "more than anybody unpacks"],
+)
+def test_a_batch_that_nobody_can_decode_is_passed_over_and_named(
+    consumer: QueueConsumer, batch: bytearray
+) -> None:
+    stage = consumer.stage
+    stage.produce("before")
+    store(stage, bytearray(batch))
+    stage.produce("behind")
+
+    with recorded_events() as events:
+        received = consumer.receive(wait_ms=2_000) + consumer.receive(wait_ms=2_000)
+
+    assert values(received) == ["before", "behind"]
+    assert [event["offset"] for event in events.named("queue.batch_unreadable")] == [1]
+    assert consumer.settle(received) == [None] * 2
+    assert consumer.describe().finished_below == 3
+
+
+@pytest.mark.parametrize("error", [WorkersBusy("busy"), ExecutorFull("full"), WorkerDied("killed")])
+def test_a_worker_that_is_busy_or_gone_says_nothing_about_the_records(
+    consumer: QueueConsumer, error: PenstockError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = consumer.stage
+    store(stage, write_batch([Record(0, 1, None, b"packed")], codec=CompressionType.ZSTD))
+
+    def refuse(_: WorkerShare, client: Any, work: Any, done: Any, failed: Any, size: int) -> None:
+        failed(error)
+
+    monkeypatch.setattr(WorkerShare, "unpack", refuse)
+    reader = RecordReader(stage.nodes[1].services._runtime)
+    reply = stage.ask(lambda done: reader.read(stage.led(TOPIC), Offset(0), done))
+
+    # Otherwise it would count as a failed delivery of each of them.
+    assert isinstance(reply, ApiError)
+    assert reply.kind is ErrorKind.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_step_unpacks_no_more_than_it_should() -> None:
+    batches = [
+        write_batch([Record(0, 1, None, bytes(900_000))], codec=CompressionType.ZSTD, base_offset=number)
+        for number in range(20)
+    ]
+
+    found = committed_records(b"".join(batches), Offset(0), (), LIGHT_BYTES)
+
+    assert (len(found.batches), found.end) == (2, 2)
+
+
+def test_a_quick_step_ends_before_a_batch_that_takes_long() -> None:
+    small = write_batch([Record(0, 1, None, b"v")])
+    large = write_batch(
+        [Record(0, 1, None, bytes(2 * LIGHT_BYTES))], codec=CompressionType.ZSTD, base_offset=1
+    )
+
+    first = committed_records(bytes(small + large), Offset(0), (), LIGHT_BYTES)
+    at_length = committed_records(bytes(large), Offset(1), ())
+
+    with pytest.raises(RecordsTooLarge):
+        committed_records(bytes(large), Offset(1), (), LIGHT_BYTES)
+    assert (len(first.batches), first.end) == (1, 1)
+    assert (at_length.end, at_length.unreadable) == (2, ())

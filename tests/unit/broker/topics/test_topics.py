@@ -196,6 +196,22 @@ def test_those_who_ask_for_a_topic_while_it_is_made_share_the_answer(stage: Stag
     assert len({answer.id for answer in answers if isinstance(answer, CreatedTopic)}) == 1
 
 
+def test_topics_that_a_client_asks_for_are_created_at_a_rate_and_internal_ones_at_once() -> None:
+    stage = Stage({**STATIC, "auto.create.topics.burst": "10", "auto.create.topics.per.second": "2"})
+    outcomes: list[CreatedTopic | ApiError] = []
+
+    for number in range(50):
+        stage.backend.topics.auto_create(f"topic-{number}", outcomes.append, client="10.6.6.6")
+    internal = stage.ask(lambda done: stage.backend.topics.auto_create(OFFSETS_TOPIC, done))
+
+    refused = [outcome.kind for outcome in outcomes if isinstance(outcome, ApiError)]
+    assert refused == [ErrorKind.TOPIC_CREATION_LIMITED] * 45
+    assert isinstance(internal, CreatedTopic)
+    stage.world.run(60 * SECOND)
+    later = stage.ask(lambda done: stage.backend.topics.auto_create("topic-49", done, client="10.6.6.6"))
+    assert isinstance(later, CreatedTopic)
+
+
 def test_topics_are_not_made_on_demand_where_the_settings_forbid_it() -> None:
     stage = Stage({**STATIC, "auto.create.topics.enable": "false"})
 

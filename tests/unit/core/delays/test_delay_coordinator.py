@@ -11,7 +11,7 @@ from penstock.core.delays import (
     CancelDelays,
     DelayCommand,
     DelayCoordinator,
-    DelayedRecord,
+    DelayedRecords,
     DelayEvent,
     DelayFact,
     DelayOptions,
@@ -19,11 +19,10 @@ from penstock.core.delays import (
     DelayResults,
     DelaysDropped,
     DelaysDue,
-    DelayStored,
+    DelaysStored,
     DelayTransactionEnded,
     DueDelays,
     EndDelays,
-    NewDelay,
     PendingDelay,
     ReleaseDelays,
     ScheduleRecords,
@@ -67,7 +66,7 @@ class Driver:
         return Now(Instant(self.instant_ms * MILLISECOND), Timestamp(self.wall_ms))
 
     def _append(self, fact: DelayFact) -> None:
-        located = fact._replace(offset=Offset(len(self.log))) if isinstance(fact, DelayStored) else fact
+        located = fact._replace(offset=Offset(len(self.log))) if isinstance(fact, DelaysStored) else fact
         self.log.append(fact)
         self.machine.apply(located)
 
@@ -84,13 +83,20 @@ class Driver:
 
     def schedule(self, *delays: tuple[int, int], topic: str = "orders") -> list[ApiError | None]:
         """Delays by id and milliseconds from now on."""
-        new = tuple(
-            NewDelay(number, Timestamp(self.wall_ms + delay_ms), DelayedRecord(topic, -1, None, b"v"))
-            for number, delay_ms in delays
-        )
-        reply = self.submit(ScheduleRecords, delays=new)
+        reply = self.submit(ScheduleRecords, records=(self.records(*delays, topic=topic),))
         assert isinstance(reply, DelayResults), reply
         return list(reply.errors)
+
+    def records(self, *delays: tuple[int, int], topic: str = "orders") -> DelayedRecords:
+        count = len(delays)
+        return DelayedRecords(
+            topic,
+            tuple(number for number, _ in delays),
+            tuple(self.wall_ms + delay_ms for _, delay_ms in delays),
+            (-1,) * count,
+            tuple(range(1, count + 1)),
+            b"v" * count,
+        )
 
     def take(self, records_max: int = 100, bytes_max: int = 1_000, lane: int | None = None) -> list[int]:
         """Take delays that are due, in a lane of its own if none is named."""
@@ -98,7 +104,8 @@ class Driver:
         number = 100 + self.lanes if lane is None else lane
         reply = self.submit(TakeDueDelays, lane=number, records_max=records_max, bytes_max=bytes_max)
         assert isinstance(reply, DueDelays), reply
-        return [delay.id for delay in reply.delays]
+        assert reply.offsets == tuple(self.machine.pending.offset_of(each) for each in reply.ids)
+        return list(reply.ids)
 
     def cancel(self, delay_id: int) -> ApiError | None:
         reply = self.submit(CancelDelays, ids=(delay_id,))
@@ -281,6 +288,49 @@ def test_limits_are_errors_of_single_records() -> None:
     assert third is not None
     assert third.kind is ErrorKind.THROTTLED
     assert driver.schedule((2, 5)) == [None]
+
+
+def test_records_of_several_topics_get_their_results_in_order() -> None:
+    driver = Driver()
+    driver.schedule((5, 100))
+    records = (
+        driver.records((1, 5), (2, 5)),
+        driver.records((2, 5), (3, 367 * DAY_MS), (4, 5), topic="others"),
+        driver.records((5, 100), (5, 101)),
+    )
+
+    reply = driver.submit(ScheduleRecords, records=records)
+
+    assert isinstance(reply, DelayResults)
+    assert [error is None for error in reply.errors] == [True, True, False, False, True, True, False]
+    assert [(delay.id, delay.topic) for delay in driver.image()] == [
+        (1, "orders"),
+        (2, "orders"),
+        (4, "others"),
+        (5, "orders"),
+    ]
+
+
+def test_records_are_stored_in_portions() -> None:
+    driver = Driver(DelayOptions(portion_bytes=40))
+
+    driver.schedule(*((number, 5) for number in range(100)))
+
+    stored = [fact for fact in driver.log if isinstance(fact, DelaysStored)]
+    assert [len(fact.records.ids) for fact in stored] == [40, 40, 20]
+    assert all(fact.records.is_whole for fact in stored)
+    assert len(driver.machine.pending) == 100
+
+
+def test_an_id_that_comes_up_twice_is_taken_once() -> None:
+    driver = Driver()
+    driver.schedule((1, 1_000))
+    driver.pass_ms(10)
+    assert driver.cancel(1) is None
+    driver.schedule((1, 990), (2, 990))
+
+    driver.pass_ms(1_000)
+    assert sorted(driver.take()) == [1, 2]
 
 
 def test_what_is_due_is_taken_up_to_a_size() -> None:

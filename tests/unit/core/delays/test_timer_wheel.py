@@ -1,5 +1,6 @@
 """The timer wheel: no timer early, none lost, and no more memory than there are timers."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,16 +27,16 @@ class Timers:
 
     def __init__(self, *limits: int) -> None:
         self.due: dict[int, int] = {}
-        self.wheel = TimerWheel(START, self.due.get, *limits)
+        self.wheel = TimerWheel(START, lambda ids: [self.due.get(each) for each in ids], *limits)
 
     def add(self, timer_id: int, due: int) -> None:
         self.due[timer_id] = due
-        self.wheel.add(timer_id, due)
+        self.wheel.add((timer_id,), (due,))
 
     def cancel(self, timer_id: int) -> bool:
         if self.due.pop(timer_id, None) is None:
             return False
-        self.wheel.cancelled()
+        self.wheel.cancelled(1)
         return True
 
     def pop_due(self, now: int, timers_max: int = 1_000) -> list[int]:
@@ -135,11 +136,28 @@ def test_a_slot_with_very_many_timers_is_spread_in_portions_and_ahead_of_time() 
     assert len(wheel.pop_due(due, 20_000)) == 20_000
 
 
-def test_timers_that_are_cancelled_leave_little_behind() -> None:
+def test_timers_that_are_set_together_stand_where_each_would_alone() -> None:
+    alone, together = Timers(), Timers()
+    dues = [START + each * each % 70_001 for each in range(3_000)] + [START + 5] * 3_000
+    for timer_id, due in enumerate(dues):
+        alone.add(timer_id, due)
+    together.due.update(enumerate(dues))
+    together.wheel.add(range(len(dues)), dues)
+
+    for now in range(START, START + 80_000, 777):
+        assert sorted(together.pop_due(now, 10_000)) == sorted(alone.pop_due(now, 10_000))
+    assert len(together.wheel) == len(alone.wheel) == 0
+
+
+@pytest.mark.parametrize("portion", [1, 1_000])
+def test_timers_that_are_cancelled_leave_little_behind(portion: int) -> None:
     wheel = Timers()
     for timer_id in range(60_000):
         wheel.add(timer_id, START + 10**9 + timer_id)
-        assert wheel.cancel(timer_id)
+        if timer_id % portion == portion - 1:
+            for each in range(timer_id + 1 - portion, timer_id + 1):
+                del wheel.due[each]
+            wheel.wheel.cancelled(portion)
 
     left = sum(len(portion) for slots in wheel.wheel._levels for slot in slots.values() for portion in slot)
     assert len(wheel.wheel) == 0

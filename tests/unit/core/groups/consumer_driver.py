@@ -20,7 +20,7 @@ from penstock.core.groups import (
     ReloadTopics,
     digest_of,
 )
-from penstock.core.model import ApiError, ErrorKind, TopicId, TopicName
+from penstock.core.model import ApiError, ErrorKind, TopicId, TopicName, TopicPartition
 from tests.unit.core.groups.group_driver import GROUP, Driver, ignore
 
 SESSION_MS = 5_000
@@ -57,6 +57,10 @@ class Topics:
 
     def find(self, name: str) -> AssignableTopic | None:
         return self.topics.get(name)
+
+    def lacks(self, partition: TopicPartition) -> bool:
+        topic = self.topics.get(partition.topic)
+        return topic is None or partition.partition >= topic.partitions
 
     def name_of(self, topic_id: TopicId) -> TopicName | None:
         return next((topic.name for topic in self.topics.values() if topic.id == topic_id), None)

@@ -38,6 +38,7 @@ from penstock.core.model import (
     TopicName,
     TopicPartition,
 )
+from tests.unit.core.groups.consumer_driver import Topics
 from tests.unit.core.groups.group_driver import (
     DELAY_MS,
     GROUP,
@@ -176,6 +177,63 @@ def test_metadata_over_the_limit_is_refused_for_its_partition_alone() -> None:
         (OffsetResult(at("t", 0)), OffsetResult(at("t", 1), ErrorKind.OFFSET_METADATA_TOO_LARGE))
     )
     assert (driver.committed(), driver.committed(partition=1)) == (1, -1)
+
+
+def test_a_position_in_a_partition_that_does_not_exist_is_refused_for_its_partition_alone() -> None:
+    driver = Driver(topics=Topics(t=2))
+
+    reply = driver.commit(
+        position(1), position(1, partition=1), position(1, partition=2), position(1, topic="gone")
+    )
+
+    assert reply == CommitResults(
+        (
+            OffsetResult(at("t", 0)),
+            OffsetResult(at("t", 1)),
+            OffsetResult(at("t", 2), ErrorKind.UNKNOWN_PARTITION),
+            OffsetResult(at("gone", 0), ErrorKind.UNKNOWN_PARTITION),
+        )
+    )
+    assert driver.coordinator.image.positions == 2
+
+
+def test_a_partition_that_a_commit_names_often_is_stored_once_as_it_is_said_last() -> None:
+    driver = Driver()
+
+    reply = driver.commit(*[position(offset) for offset in range(1_000)], position(7, partition=1))
+
+    assert reply == CommitResults((OffsetResult(at("t", 0)), OffsetResult(at("t", 1))))
+    assert len([fact for fact in driver.facts if isinstance(fact, OffsetCommitted)]) == 2
+    assert (driver.committed(), driver.committed(partition=1)) == (999, 7)
+
+
+def test_without_room_positions_are_moved_but_no_new_ones_stored() -> None:
+    room = [True]
+    driver = Driver(replace(OPTIONS, has_room=lambda: room[0]))
+    driver.commit(position(1, metadata="short"))
+    room[0] = False
+
+    moved = driver.commit(position(2, metadata="other"), position(1, partition=1))
+    longer = driver.commit(position(3, metadata="much longer"))
+
+    refused = OffsetResult(at("t", 1), ErrorKind.TOO_MANY_OFFSETS)
+    assert moved == CommitResults((OffsetResult(at("t", 0)), refused))
+    assert longer == CommitResults((OffsetResult(at("t", 0), ErrorKind.TOO_MANY_OFFSETS),))
+    assert driver.committed() == 2
+
+
+def test_positions_and_what_they_take_are_counted() -> None:
+    driver = Driver()
+    image = driver.coordinator.image
+    driver.commit(position(1, metadata="x" * 100), position(1, partition=1))
+    two = image.position_bytes
+
+    driver.commit(position(2, metadata="x" * 40))
+    assert (image.positions, image.position_bytes) == (2, two - 60)
+    driver.ask(DeleteOffsets(on_reply=ignore, group_id=GROUP, partitions=(at("t", 0), at("t", 1))))
+
+    assert (image.positions, image.position_bytes) == (0, 0)
+    assert driver.failed_over().coordinator.image == image
 
 
 def test_an_unknown_group_has_committed_nothing_and_that_is_no_error() -> None:

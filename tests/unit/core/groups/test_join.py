@@ -1,5 +1,6 @@
 """JoinGroup: ids, protocols, limits and the first rebalance of a group."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from penstock.core.model import ErrorKind
 from tests.unit.core.groups.group_driver import (
     DELAY_MS,
     GROUP,
+    OPTIONS,
     REBALANCE_MS,
     SESSION_MS,
     Driver,
@@ -318,3 +320,44 @@ def test_the_clients_reason_is_reported() -> None:
 
     assert "topics changed" in str(driver.events[-1])
     assert GROUP in str(driver.events[-1])
+
+
+def test_what_members_send_about_themselves_is_counted_until_they_leave() -> None:
+    driver = Driver()
+    large = (MemberProtocol("range", b"x" * 10_000), MemberProtocol("other", b"y" * 500))
+
+    first, _ = driver.join_new(protocols=large)
+    second, _ = driver.join_new(protocols=(MemberProtocol("range", b"x" * 100),))
+    assert driver.coordinator.metadata_bytes == 10_600
+    driver.join(second, protocols=(MemberProtocol("range", b"x" * 300),))
+    assert driver.coordinator.metadata_bytes == 10_800
+    driver.leave(LeavingMember(first))
+    assert driver.coordinator.metadata_bytes == 300
+    # Its session ends.
+    driver.advance(10 * REBALANCE_MS)
+
+    assert driver.coordinator.metadata_bytes == 0
+
+
+def test_what_a_static_member_sends_replaces_what_it_sent_before() -> None:
+    driver = Driver()
+    for size in (10_000, 300):
+        driver.join(instance_id="i", protocols=(MemberProtocol("range", b"x" * size),))
+
+    assert driver.coordinator.metadata_bytes == 300
+
+
+def test_without_room_a_member_joins_again_as_it_is_and_not_with_more() -> None:
+    room = [1_000]
+    driver = Driver(replace(OPTIONS, has_member_room=lambda size: size <= room[0]))
+    same, more = ((MemberProtocol("range", b"x" * size),) for size in (1_000, 1_001))
+    member, ticket = driver.join_new(protocols=same)
+    driver.advance(DELAY_MS)
+    room[0] = 0
+
+    again = driver.join(driver.joined(ticket).member_id, protocols=same)
+    refused = [driver.join(member, protocols=more), driver.join(protocols=same)]
+
+    assert again not in driver.answers or driver.joined(again).member_id == member
+    assert [driver.kind_of(one) for one in refused] == [ErrorKind.GROUP_FULL] * 2
+    assert driver.coordinator.metadata_bytes == 1_000

@@ -39,6 +39,8 @@ UNDEFINED_IN_KAFKA = {
 OWN = {
     ConfigResourceType.TOPIC: {"penstock.validation"},
     ConfigResourceType.BROKER: {
+        "auto.create.topics.burst",
+        "auto.create.topics.per.second",
         "broker.drained",
         "group.queue.backoff.max.ms",
         "group.queue.backoff.ms",
@@ -50,6 +52,11 @@ OWN = {
         "log.scrub.bytes.per.second",
         "log.scrub.interval.ms",
         "log.scrub.requested.ms",
+        "max.incremental.fetch.session.cache.partitions",
+        "max.waiting.fetch.partitions",
+        "offsets.memory.max.bytes",
+        "group.metadata.memory.max.bytes",
+        "producer.ids.max",
     },
     ConfigResourceType.GROUP: {
         "queue.backoff.max.ms",

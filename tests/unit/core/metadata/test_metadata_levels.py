@@ -20,10 +20,10 @@ from penstock.core.metadata import (
     machine,
     snapshot,
 )
-from penstock.core.metadata.image import StoredStruct
 from penstock.core.metadata.levels import (
     HIGHEST_LEVEL,
     LOWEST_LEVEL,
+    StoredStruct,
     command_level,
     has_newer_fields,
     since,

@@ -3,7 +3,14 @@
 import pytest
 
 from penstock.core.records import CompressionType, Record, check_batch, read_records, write_batch
-from penstock.core.records.builder import UnplacedRecord, build_batch
+from penstock.core.records.builder import (
+    NO_KEY,
+    UnplacedRecord,
+    build_batch,
+    join_bodies,
+    key_of,
+    pack_body,
+)
 
 RECORDS: list[UnplacedRecord] = [
     (None, None, (), 1_000),
@@ -34,3 +41,38 @@ def test_more_records_than_the_table_of_integers_has() -> None:
 
     check_batch(built)
     assert [one.value for one in read_records(built)] == [value for _, value, _, _ in records]
+
+
+@pytest.mark.parametrize("codec", CompressionType)
+def test_bodies_that_are_joined_are_the_batch_that_is_written(codec: CompressionType) -> None:
+    bodies = [pack_body(key, value, headers) for key, value, headers, _ in RECORDS]
+
+    joined = join_bodies(
+        bodies, 9, codec=codec, producer_id=7, producer_epoch=2, base_sequence=0, transactional=True
+    )
+
+    written = write_batch(
+        [Record(0, 9, key, value, headers) for key, value, headers, _ in RECORDS],
+        codec=codec,
+        producer_id=7,
+        producer_epoch=2,
+        base_sequence=0,
+        transactional=True,
+    )
+    assert joined == written
+
+
+def test_more_bodies_than_the_table_of_integers_has() -> None:
+    values = [b"%d" % number for number in range(20_000)]
+
+    joined = join_bodies([pack_body(None, value) for value in values], 5)
+
+    check_batch(joined)
+    assert [one.value for one in read_records(joined)] == values
+
+
+def test_a_body_says_its_key() -> None:
+    for key, value, headers, _ in RECORDS:
+        body = pack_body(key, value, headers)
+        assert key_of(body) == key
+        assert (body[0] == NO_KEY) == (key is None)

@@ -1,6 +1,7 @@
 """Whole batches: checked, stamped, and refused when harmed."""
 
 import mmap
+import pickle
 import struct
 
 import pytest
@@ -10,6 +11,7 @@ from penstock.core.records import (
     BatchIncomplete,
     CorruptBatch,
     Record,
+    RecordsTooLarge,
     UnsupportedMagic,
     check_batch,
     check_batches,
@@ -129,3 +131,10 @@ def test_a_mapped_file_can_be_closed_after_a_failed_check() -> None:
 
     assert caught.value is not None
     mapped.close()
+
+
+def test_records_that_are_too_large_come_back_from_a_worker_as_they_were() -> None:
+    error = pickle.loads(pickle.dumps(RecordsTooLarge(4_096)))
+
+    assert isinstance(error, RecordsTooLarge)
+    assert (error.limit_bytes, str(error)) == (4_096, str(RecordsTooLarge(4_096)))

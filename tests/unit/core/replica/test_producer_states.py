@@ -16,7 +16,10 @@ from penstock.core.replica import (
     ProducerStateManager,
     decode_snapshot,
     encode_snapshot,
+    forgotten_producers,
+    producer_state,
 )
+from penstock.core.replica.forgotten_producers import RETRY_MS_MAX
 
 ALICE = 7
 NOW = Timestamp(1_000)
@@ -196,3 +199,148 @@ def test_epochs_of_a_producer_are_remembered() -> None:
 
     assert producer is not None
     assert producer.epoch == ProducerEpoch(4)
+
+
+FORGOTTEN = ApiError(ErrorKind.PRODUCER_FORGOTTEN)
+LATER = Timestamp(NOW + RETRY_MS_MAX)
+
+
+def crowd(*producers: int, now: Timestamp = NOW) -> ProducerStateManager:
+    """The state after one batch of each, in this order."""
+    states = ProducerStateManager()
+    for offset, producer in enumerate(producers):
+        states.update(batch(0, producer=producer), Offset(offset), now)
+    return states
+
+
+def known(states: ProducerStateManager) -> list[int]:
+    return [int(producer_id) for producer_id, _ in states]
+
+
+def test_those_that_have_not_written_for_longest_are_evicted() -> None:
+    states = crowd(1, 2, 3, 4)
+    states.update(batch(1, producer=1), Offset(4), NOW)
+
+    assert states.evict(2, NOW) == 2
+
+    assert known(states) == [4, 1]
+    assert states.check(batch(1, producer=4)) == ACCEPTED
+    assert states.check(batch(2, producer=1)) == ACCEPTED
+
+
+@pytest.mark.parametrize("sequence", [0, 1, 7])
+def test_a_producer_that_was_evicted_and_may_retry_is_told_so(sequence: int) -> None:
+    states = crowd(1, 2, 3)
+    states.evict(2, NOW)
+
+    assert states.check(batch(sequence, producer=1)) == FORGOTTEN
+
+
+def test_a_producer_that_was_evicted_begins_a_new_epoch() -> None:
+    states = crowd(1, 2, 3)
+    states.evict(2, NOW)
+
+    assert states.check(batch(0, producer=1, epoch=1)) == ACCEPTED
+    states.update(batch(0, producer=1, epoch=1), Offset(3), NOW)
+    assert states.check(batch(1, producer=1, epoch=1)) == ACCEPTED
+
+
+def test_a_producer_that_wrote_long_ago_may_start_anywhere_after_its_eviction() -> None:
+    states = crowd(1, 2, 3)
+
+    states.evict(2, LATER)
+
+    assert states.check(batch(5, producer=1)) == ACCEPTED
+    assert len(states.forgotten) == 0
+
+
+def test_an_eviction_is_forgotten_when_no_retry_is_plausible_any_more() -> None:
+    states = crowd(1, 2, 3)
+    states.evict(2, NOW)
+
+    for rounds in range(1, 3):
+        states.forgotten.expire(Timestamp(NOW + rounds * RETRY_MS_MAX))
+
+    assert states.check(batch(5, producer=1)) == ACCEPTED
+
+
+def test_a_producer_with_an_open_transaction_is_not_evicted() -> None:
+    states = ProducerStateManager()
+    states.update(batch(0, producer=1, txn=True), Offset(0), NOW)
+    for offset, producer in enumerate((2, 3), 1):
+        states.update(batch(0, producer=producer), Offset(offset), NOW)
+
+    assert states.evict(0, NOW) == 2
+
+    assert known(states) == [1]
+    states.update_marker(marker(3, ControlType.COMMIT, producer=1), NOW)
+    assert states.evict(0, NOW) == 1
+
+
+def test_a_partition_remembers_so_many_producers_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 32)
+
+    states = crowd(*range(1_000))
+
+    assert len(states) <= 32
+    assert known(states)[-1] == 999
+    assert states.check(batch(0, producer=0)) == FORGOTTEN
+    assert states.check(batch(0, producer=1_000)) == ACCEPTED
+
+
+def test_an_active_producer_outlives_any_number_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 32)
+    states = ProducerStateManager()
+
+    for number in range(200):
+        assert states.check(batch(number)) == ACCEPTED
+        states.update(batch(number), Offset(number * 11), NOW)
+        for other in range(10):
+            states.update(
+                batch(0, producer=1_000 + number * 10 + other), Offset(number * 11 + 1 + other), NOW
+            )
+
+    assert states.check(batch(199)) == DuplicateBatch(Offset(199 * 11), Offset(199 * 11), Timestamp(5))
+
+
+def test_with_more_evictions_than_can_be_remembered_only_a_first_batch_is_taken_from_the_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forgotten_producers, "GENERATION_MAX", 4)
+    states = crowd(*range(1, 13))
+
+    for left in range(11, -1, -1):
+        states.evict(left, NOW)
+
+    assert len(states.forgotten) <= 8
+    assert states.check(batch(3, producer=1)) == FORGOTTEN
+    assert states.check(batch(0, producer=99)) == ACCEPTED
+    for rounds in range(1, 3):
+        states.forgotten.expire(Timestamp(NOW + rounds * RETRY_MS_MAX))
+    assert states.check(batch(3, producer=1)) == ACCEPTED
+
+
+def test_a_snapshot_keeps_the_order_of_producers_and_those_that_were_evicted() -> None:
+    states = crowd(1, 2, 3, 4, 5)
+    states.update(batch(1, producer=2), Offset(5), NOW)
+    states.evict(3, NOW)
+
+    found = decode_snapshot(encode_snapshot(states))
+
+    assert known(found) == known(states) == [4, 5, 2]
+    assert found.check(batch(0, producer=1)) == FORGOTTEN
+    assert found.check(batch(0, producer=3)) == FORGOTTEN
+    assert found.check(batch(0, producer=6)) == ACCEPTED
+    assert encode_snapshot(found) == encode_snapshot(states)
+
+
+def test_a_snapshot_of_evicted_producers_that_is_cut_anywhere_is_refused() -> None:
+    states = crowd(1, 2, 3)
+    states.evict(1, NOW)
+    whole = encode_snapshot(states)
+
+    for length in range(len(whole)):
+        with pytest.raises(CorruptionError):
+            decode_snapshot(whole[:length])
+    with pytest.raises(CorruptionError):
+        decode_snapshot(whole + b"\0" * 8)

@@ -1,6 +1,6 @@
 """How one connection is kept from taking more than its share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,12 +13,16 @@ from penstock.core.protocol.messages.registry import APIS
 from penstock.runtime import Runtime
 from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
 from penstock.runtime.tcp import Part
-from penstock.security import AclOperation, QuotaType, Resource, Session
+from penstock.security import AclOperation, QuotaType, Resource, ResourceType, Session
 from penstock.server.kafka.backend import KafkaMetrics
 from penstock.server.kafka.connection import ConnectionLimits, KafkaConnection
+from penstock.server.kafka.connection_scheduler import ConnectionScheduler
+from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.listener import Listener, ListenerContext
 from penstock.server.kafka.request import Request
 from penstock.server.kafka.router import Router
+from penstock.server.kafka.slice_scheduler import SliceScheduler
+from tests.support.recorded_events import recorded_events
 
 REQUESTS = 40
 
@@ -68,6 +72,8 @@ class Pipe:
         self.is_paused = self.is_closed = False
         self._moved: Callable[[int], None] = lambda change: None
         self._reads = reads
+        self.inbox = b""
+        self.handler: KafkaConnection | None = None
 
     def account(self, moved: Callable[[int], None]) -> None:
         self._moved = moved
@@ -92,6 +98,15 @@ class Pipe:
     def resume(self) -> None:
         self.is_paused = False
 
+    def read(self) -> None:
+        """Pass on what is in the socket, as far as the connection takes it."""
+        assert self.handler is not None
+        buffer = self.handler.get_buffer() if self.inbox else None
+        if buffer is not None:
+            count = min(len(buffer), len(self.inbox))
+            buffer[:count], self.inbox = self.inbox[:count], self.inbox[count:]
+            self.handler.buffer_updated(count)
+
     def close(self) -> None:
         self.is_closed = True
 
@@ -104,6 +119,12 @@ class Meter:
 
     def authorize(self, session: Session, operation: AclOperation, resource: Resource) -> bool:
         return True
+
+    def authorize_any(self, session: Session, operation: AclOperation, kind: ResourceType) -> bool:
+        return True
+
+    def charge_connection(self, host: str) -> int:
+        return 0
 
     def charge(self, session: Session, cost: QuotaType, amount: int) -> int:
         return self.throttles_ms.pop(0) if self.throttles_ms else 0
@@ -119,11 +140,17 @@ class Bench:
     ) -> None:
         self.loop, self.tcp = Loop(), pipe
         self.response_memory = ResponseMemoryLimit(self.loop.soon, answer_bytes_max)
+        # Of one request, and whether it is served in slices.
+        self.cost_ns, self.is_sliced = MILLISECOND // 2, False
         routes = Router()
 
         @routes.handles(ApiVersionsRequest)
         def answer(request: ApiVersionsRequest, call: Request) -> None:
-            self.loop.now_ns += MILLISECOND
+            call.run(work(call)) if self.is_sliced else [None for _ in work(call)]
+
+        def work(call: Request) -> Iterator[None]:
+            yield
+            self.loop.now_ns += self.cost_ns
             call.charge_time()
             call.reply(ApiVersionsResponse(error_code=0, api_keys=()))
 
@@ -134,9 +161,11 @@ class Bench:
             routes=routes,
             runtime=runtime,
             metrics=KafkaMetrics(),
-            fetch_sessions=cast("Any", None),
+            fetch_sessions=FetchSessionCache(runtime.clock, cast("Any", None)),
             request_memory=RequestMemoryLimit(self.loop.soon),
             response_memory=self.response_memory,
+            scheduler=ConnectionScheduler(self.loop.soon, self.loop.now),
+            slices=SliceScheduler(self.loop.now, self.loop.soon),
             report=lambda error: None,
             limits=limits or ConnectionLimits(),
         )
@@ -145,17 +174,23 @@ class Bench:
         self.connection = self.connect(pipe)
 
     def connect(self, pipe: Pipe) -> KafkaConnection:
-        return self.listener.accept(cast("Any", pipe))
+        connection = self.listener.accept(cast("Any", pipe))
+        assert isinstance(connection, KafkaConnection)
+        pipe.handler = connection
+        return connection
 
-    def receive(self, requests: int, connection: KafkaConnection | None = None) -> None:
+    def receive(
+        self, requests: int, connection: KafkaConnection | None = None, client_id: str = "test"
+    ) -> None:
         """Let so many requests arrive together."""
         connection = connection or self.connection
+        pipe = cast("Pipe", connection.tcp)
         api_key = ApiVersionsRequest.__schema__.api_key
         assert api_key is not None
-        one = request_frame(APIS[api_key], RequestHeader(api_key, 0, 1, "test"), ApiVersionsRequest())
-        stream = bytes(one) * requests
-        connection.get_buffer()[: len(stream)] = stream
-        connection.buffer_updated(len(stream))
+        one = request_frame(APIS[api_key], RequestHeader(api_key, 0, 1, client_id), ApiVersionsRequest())
+        pipe.inbox += bytes(one) * requests
+        if not pipe.is_paused:
+            pipe.read()
 
     def settle(self) -> None:
         while self.loop.turn():
@@ -177,6 +212,36 @@ def test_requests_that_came_together_are_served_over_several_turns_and_all_answe
     assert turns > 1
     assert pipe.answers == REQUESTS
     assert not pipe.is_paused
+
+
+@pytest.mark.parametrize("is_sliced", [False, True])
+def test_a_request_that_held_the_loop_is_named(is_sliced: bool) -> None:
+    bench = Bench(Pipe())
+    bench.cost_ns, bench.is_sliced = 60 * MILLISECOND, is_sliced
+
+    with recorded_events() as events:
+        bench.receive(1, client_id="greedy")
+        bench.settle()
+
+    (event,) = events.named("kafka.held_the_loop")
+    assert (event["api"], event["client_id"], event["peer"]) == ("ApiVersions", "greedy", "127.0.0.1:5")
+    assert (event["ms"], event["requests"]) == (60, 1)
+
+
+def test_requests_that_hold_the_loop_again_and_again_are_counted_and_the_worst_of_a_second_is_named() -> None:
+    bench = Bench(Pipe())
+
+    with recorded_events() as events:
+        for cost_ms in (60, 200, 70, 40, 800, 60):
+            bench.cost_ns = cost_ms * MILLISECOND
+            bench.receive(1)
+            bench.settle()
+
+    assert [(event["ms"], event["requests"]) for event in events.named("kafka.held_the_loop")] == [
+        (60, 1),
+        (800, 3),
+    ]
+    assert bench.metrics.loop_holds_total.of("ApiVersions").count == 5
 
 
 def test_a_few_requests_are_served_in_one_turn() -> None:
@@ -331,3 +396,61 @@ def test_a_longer_hold_is_not_ended_by_a_shorter_one() -> None:
 
     assert still
     assert not pipe.is_paused
+
+
+def test_a_client_that_used_much_waits_for_its_turn_and_one_that_used_little_does_not() -> None:
+    greedy, modest = Pipe(), Pipe()
+    bench = Bench(greedy)
+    other = bench.connect(modest)
+    bench.receive(1, other, "modest")
+    while greedy.answers < 100:
+        bench.receive(10, client_id="greedy")
+        bench.loop.turn()
+
+    bench.receive(REQUESTS, client_id="greedy")
+    answers = greedy.answers
+    bench.receive(1, other, "modest")
+
+    assert modest.answers == 2  # although the other one has requests in memory
+    bench.receive(1, client_id="greedy")
+    assert greedy.is_paused
+    assert greedy.answers == answers
+    bench.settle()
+    while greedy.inbox:
+        greedy.read()
+        bench.settle()
+    assert greedy.answers >= 100 + REQUESTS
+    assert not greedy.is_paused
+
+
+def test_a_readable_connection_that_has_to_wait_is_not_read() -> None:
+    pipes = [Pipe() for _ in range(20)]
+    bench = Bench(Pipe())
+    flood = [bench.connect(pipe) for pipe in pipes]
+    for connection in flood * 2:
+        bench.receive(3, connection, "flood")
+    bench.settle()
+    bench.receive(1, client_id="somebody else")
+
+    for connection in flood:
+        bench.receive(3, connection, "flood")
+
+    waiting = [pipe for pipe in pipes if pipe.inbox]
+    assert waiting
+    assert all(pipe.is_paused for pipe in waiting)
+    assert bench.metrics.held_back.of("turn").count >= len(waiting)
+    bench.settle()
+    assert [pipe.answers for pipe in pipes] == [9] * 20
+    assert not any(pipe.is_paused for pipe in pipes)
+
+
+def test_another_name_does_not_make_a_client_forget_what_it_used() -> None:
+    pipe = Pipe()
+    bench = Bench(pipe)
+    for number in range(100):
+        bench.receive(1, client_id=f"name {number}")
+        bench.settle()
+
+    bench.receive(1, client_id="one more")
+
+    assert bench.connection.client_usage.used_ns >= 10 * MILLISECOND

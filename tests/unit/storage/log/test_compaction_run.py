@@ -7,7 +7,17 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.model import LeaderEpoch, Offset, Timestamp
-from penstock.core.records import BatchHeader, ControlType, Record, check_batches, read_records, write_batch
+from penstock.core.records import (
+    HEADER_BYTES,
+    BatchHeader,
+    ControlType,
+    Record,
+    check_batches,
+    read_header,
+    read_records,
+    write_batch,
+)
+from penstock.core.records.record import assemble
 from penstock.storage.disk import DiskFailed, DiskFull, FailureRule
 from penstock.storage.log import (
     Compaction,
@@ -612,3 +622,33 @@ def test_a_scrub_finds_nothing_wrong_with_a_compacted_log(bench: Bench) -> None:
 
     assert [step.damage for step in bench.log.scrub() if step.damage is not None] == []
     assert sum(sizes(bench)) < sum(before)
+
+
+def put_unreadable(bench: Bench, *pairs: Pair) -> bytes:
+    """A batch whose CRC is right and whose last record is not there."""
+    records = [Record(0, 1000, key, value, ()) for key, value in pairs]
+    header = read_header(write_batch(records))
+    batch = assemble(header, bytes(write_batch(records[:-1])[HEADER_BYTES:]))
+    bench.log.append(batch, check_batches(batch), LeaderEpoch(0), Timestamp(1))
+    return bytes(batch[HEADER_BYTES:])
+
+
+def test_a_batch_that_cannot_be_decoded_stays_and_outdates_nothing(bench: Bench) -> None:
+    put(bench, (b"a", b"1"), (b"b", b"1"))
+    payload = put_unreadable(bench, (b"a", b"2"), (b"c", b"1"))
+    put(bench, (b"b", b"2"))
+    seal(bench)
+
+    compaction = begin(bench)
+    assert compaction is not None
+    cleaned = cleaner_for(bench.crashable)(compaction.order)
+    bench.log.finish_compaction(compaction, cleaned)
+    bench.rounds.finish_all()
+
+    content = memoryview(bench.log.read(Offset(0), 1 << 20).to_bytes())
+    kept, bad, last = check_batches(content, compacted=True)
+    assert [one.value for one in read_records(content)] == [b"1"]
+    assert (kept.record_count, bad.base_offset, last.base_offset) == (1, 2, 4)
+    assert payload in bytes(content)
+    assert (cleaned.unreadable, cleaned.first_unreadable) == (1, (2, "record 1: the records end early"))
+    assert begin(bench) is None

@@ -1,6 +1,7 @@
 """Retention, delete-records and truncation."""
 
 import errno
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -109,6 +110,94 @@ def test_deleting_beyond_the_end_is_refused_and_below_the_start_does_nothing(ben
         bench.log.delete_records(Offset(13))
 
     assert bench.log.delete_records(Offset(2)) == 5
+
+
+def test_a_start_that_is_raised_without_blocking_counts_when_it_is_durable(bench: "Bench") -> None:
+    three_segments(bench)
+    bench.log.advance_start(Offset(6), bench.answers.append)
+
+    while bench.rounds.waiting:
+        assert (bench.log.start, bench.answers) == (0, [])
+        assert bench.segment_bases() == [0, 4, 8]
+        bench.rounds.finish()
+
+    assert (bench.log.start, bench.answers) == (6, [None])
+    assert bench.segment_bases() == [4, 8]
+    bench.reopen(clean=False)
+    assert (bench.log.start, bench.everything()) == (6, [6, 8, 10])
+
+
+def test_starts_that_are_asked_for_while_one_is_raised_are_raised_together(bench: "Bench") -> None:
+    three_segments(bench)
+    before = bench.log.stats.checkpoints
+
+    for start in (1, 3, 2, 7, 5):
+        bench.log.advance_start(Offset(start), bench.answers.append)
+    bench.rounds.finish_all()
+
+    assert bench.answers == [None] * 5
+    assert bench.log.start == 7
+    assert bench.log.stats.checkpoints - before <= 2
+
+
+def test_a_checkpoint_that_was_under_way_does_not_bring_a_start_back(bench: "Bench") -> None:
+    three_segments(bench)
+    bench.log.checkpoint()
+
+    bench.log.advance_start(Offset(6), bench.answers.append)
+    bench.rounds.finish_all()
+    bench.reopen(clean=False)
+
+    assert bench.answers == [None]
+    assert bench.log.start == 6
+
+
+def test_a_start_beyond_the_end_is_refused_and_one_below_the_start_is_there_already(bench: "Bench") -> None:
+    three_segments(bench)
+    bench.log.delete_records(Offset(5))
+
+    with pytest.raises(OffsetOutOfRange):
+        bench.log.advance_start(Offset(13), bench.answers.append)
+    bench.log.advance_start(Offset(2), bench.answers.append)
+
+    assert bench.answers == [None]
+    assert bench.log.start == 5
+
+
+def test_a_start_that_is_being_raised_is_given_up_with_the_records_above_it(bench: "Bench") -> None:
+    three_segments(bench)
+    bench.log.advance_start(Offset(6), bench.answers.append)
+
+    bench.log.truncate_to(Offset(4))
+    bench.rounds.finish_all()
+
+    (answer,) = bench.answers
+    assert isinstance(answer, StorageError)
+    assert (bench.log.start, bench.log.end) == (0, 4)
+    bench.reopen()
+    assert bench.everything() == [0, 2]
+
+
+def test_a_start_is_not_raised_by_a_checkpoint_that_fails(bench: "Bench") -> None:
+    three_segments(bench)
+    bench.log.advance_start(Offset(6), bench.answers.append)
+
+    bench.rounds.finish(OSError(errno.EIO, "device error"))
+    bench.rounds.finish_all()
+
+    (answer,) = bench.answers
+    assert isinstance(answer, StorageError)
+    assert bench.log.start == 0
+
+
+def test_a_start_is_raised_on_a_full_disk(bench: "Bench") -> None:
+    three_segments(bench)
+    bench.disk.fail(FailureRule("append", errno.ENOSPC, path_ends="checkpoint.1.tmp"))
+
+    bench.log.advance_start(Offset(6), bench.answers.append)
+    bench.rounds.finish_all()
+
+    assert (bench.answers, bench.log.start) == ([None], 6)
 
 
 def test_epochs_below_the_log_start_are_forgotten(bench: "Bench") -> None:
@@ -228,6 +317,43 @@ def test_the_disk_being_full_does_not_let_anything_expire_half(bench: "Bench") -
 
     assert bench.bases(4) == [4, 6]
     assert expire(bench, now=121) == [0]
+
+
+def expiring_segments(bench: "Bench", count: int) -> None:
+    """So many closed segments, all of them too old."""
+    for _ in range(count):
+        bench.append()
+        bench.log.roll()
+    bench.sync_now()
+    bench.log.set_high_watermark(bench.log.end)
+    bench.log.configure(replace(bench.options, retention_ms=0))
+
+
+def test_many_segments_that_expire_together_go_a_few_at_a_time(bench: "Bench") -> None:
+    expiring_segments(bench, 40)
+    before = bench.log.stats.checkpoints
+
+    counts = []
+    while deleted := bench.log.expire(Timestamp(10**12), 3):
+        counts.append(len(deleted))
+
+    assert sum(counts) == 40
+    assert max(counts) == 3
+    assert bench.log.start == bench.log.end
+    # One checkpoint for several portions: each has to be durable before a file goes.
+    assert bench.log.stats.checkpoints - before < len(counts) / 4
+
+
+def test_segments_that_are_left_below_the_log_start_go_after_a_restart(bench: "Bench") -> None:
+    expiring_segments(bench, 10)
+    bench.log.expire(Timestamp(10**12), 1)
+    start = bench.log.start
+    assert bench.segment_bases()[0] < start
+
+    bench.reopen(clean=False)
+
+    assert bench.log.start == start
+    assert bench.segment_bases()[0] == start
 
 
 def test_files_that_others_remove_bear_names_that_no_log_will_use_again(bench: "Bench") -> None:

@@ -1,9 +1,11 @@
 """A broker has the lease only while nobody else can have been given what it leads."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from penstock.broker.cluster import BrokerSessionOptions
 from penstock.broker.lease import FOREVER
 from penstock.core.model import MILLISECOND, NodeId
 from penstock.sim.network import NetworkFaults
@@ -237,3 +239,33 @@ def test_a_broker_that_stops_gives_up_its_lease_before_it_is_fenced() -> None:
 
     assert seen
     assert not any(seen)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("victim", "session_ms"), [("n1", 6_000), ("n2", 6_000), ("n3", 1_000)])
+def test_a_broker_with_a_session_of_its_own_has_lost_its_lease_before_it_is_fenced(
+    seed: int, victim: str, session_ms: int
+) -> None:
+    stage = ClusterStage(seed)
+    sessions = {"n1": 6_000, "n2": 6_000, "n3": 1_000}
+    for number in (1, 2, 3):
+        options = BrokerSessionOptions(heartbeat_ms=400, session_ms=sessions[f"n{number}"])
+        stage.add(replace(member_options(number, voters(1, 2, 3)), sessions=options))
+    stage.start()
+    stage.until(stage.is_live)
+    others = [name for name in stage.options if name != victim]
+    cut_at = stage.world.scheduler.now
+    fenced: list[tuple[int, bool]] = []
+
+    def look() -> None:
+        if not all(stage.image(name).is_live(number_of(victim)) for name in others):
+            since_ms = (stage.world.scheduler.now - cut_at) // MILLISECOND
+            fenced.append((since_ms, has_lease(stage, victim)))
+
+    # Whoever leads by then counts with the broker's own session, not with that of its own broker.
+    cut_off(stage, victim)
+    run_watching(stage, 20_000, look)
+
+    assert fenced
+    assert fenced[0][0] >= session_ms - 500
+    assert not any(leased for _, leased in fenced)

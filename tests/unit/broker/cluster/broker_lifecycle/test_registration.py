@@ -5,7 +5,13 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker.cluster import BrokerRegistrar, BrokerRegistration, RegistrationRejected, show_cluster_id
+from penstock.broker.cluster import (
+    BrokerRegistrar,
+    BrokerRegistration,
+    BrokerSessionOptions,
+    RegistrationRejected,
+    show_cluster_id,
+)
 from penstock.core.metadata import MetadataImage, RegisterBroker, RegisteredBroker
 from penstock.core.model import ApiError, BrokerEpoch, ErrorKind, NodeId
 from penstock.storage.data_directory import DataDirectory
@@ -38,6 +44,7 @@ class Bench:
             self.controller,  # type: ignore[arg-type]
             DataDirectory.open(CrashableDisk(), UUID(int=9)),
             BrokerRegistration(NodeId(4), ()),
+            BrokerSessionOptions(),
         )
         registrar.join(self.epochs.append)
 

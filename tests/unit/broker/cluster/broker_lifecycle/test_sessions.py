@@ -1,5 +1,6 @@
 """Brokers that are gone or silent are fenced, and those that are there are not."""
 
+from dataclasses import replace
 from itertools import pairwise
 from uuid import UUID
 
@@ -180,6 +181,77 @@ def test_a_lone_node_is_live_without_peers() -> None:
 
     assert stage.is_live()
     assert voters() == ()
+
+
+def watch_fencing(stage: ClusterStage, name: str) -> list[int]:
+    """Every broker that `name` ever sees fenced from now on."""
+    fenced: list[int] = []
+
+    def look(image: MetadataImage) -> None:
+        fenced.extend(broker.node_id for broker in image.each_broker() if broker.fenced)
+
+    stage.member(name).controller.subscribe(look)
+    return fenced
+
+
+@pytest.mark.parametrize("stalled_ms", [1_900, 2_500, 10_000, 60_000])
+@pytest.mark.parametrize("begin_ms", [0, 130, 260, 390])
+def test_a_lone_node_that_stood_still_does_not_fence_itself(stalled_ms: int, begin_ms: int) -> None:
+    stage = ClusterStage()
+    stage.add(member_options(1, ()))
+    stage.start()
+    stage.until(stage.is_live)
+    fenced = watch_fencing(stage, "n1")
+    stage.run_ms(begin_ms)
+
+    stage.world.nodes["n1"].pause()
+    stage.run_ms(stalled_ms)
+    stage.world.nodes["n1"].resume()
+    stage.run_ms(5_000)
+
+    assert fenced == []
+
+
+def sole_controller(seed: int = 1) -> ClusterStage:
+    """Three brokers, of which the first is the only controller."""
+    stage = ClusterStage(seed)
+    for number in (1, 2, 3):
+        stage.add(replace(member_options(number, voters(1)), is_controller=number == 1))
+    stage.start()
+    stage.until(stage.is_live)
+    return stage
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("stalled_ms", [2_500, 10_000])
+def test_a_controller_that_stood_still_blames_nobody_for_it(seed: int, stalled_ms: int) -> None:
+    stage = sole_controller(seed)
+    fenced = watch_fencing(stage, "n1")
+
+    # Whatever the others sent meanwhile is lost: their links ended, say.
+    stage.world.nodes["n1"].pause()
+    for other in ("n2", "n3"):
+        stage.world.network.cut(other, "n1")
+    stage.run_ms(stalled_ms)
+    stage.world.nodes["n1"].resume()
+    stage.world.network.heal_all()
+    stage.run_ms(5_000)
+
+    assert fenced == []
+    assert stage.is_live()
+
+
+def test_a_broker_that_ended_while_the_controller_stood_still_is_fenced_a_session_later_at_most() -> None:
+    stage = sole_controller()
+
+    stage.world.nodes["n1"].pause()
+    stage.run_ms(1_000)
+    stage.world.nodes["n2"].cut_power()
+    stage.run_ms(9_000)
+    stage.world.nodes["n1"].resume()
+
+    assert fenced_within_ms(stage, "n2", 2_500)
+    assert stage.image("n1").is_live(NodeId(3))
 
 
 def test_brokers_that_fall_silent_together_are_fenced_a_few_per_turn() -> None:

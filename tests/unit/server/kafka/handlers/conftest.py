@@ -1,7 +1,7 @@
 """The Kafka listener of a whole node, in virtual time: frames go in, frames come out."""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 from uuid import UUID
 
@@ -22,21 +22,26 @@ from penstock.core.protocol import Message, RequestHeader, request_frame
 from penstock.core.protocol.frames import read_response_header
 from penstock.core.protocol.messages.registry import APIS
 from penstock.node import ListenerOptions, NodeOptions, NodeServices, NodeStorage
+from penstock.node.security import NodeSecurity
 from penstock.runtime import Address, Callback, Runtime, Service
 from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
 from penstock.runtime.tcp import Part
-from penstock.security import AclOperation, QuotaType, Resource, Session
+from penstock.security import AclOperation, Authorizer, QuotaType, Resource, ResourceType, Session
+from penstock.security.options import SecurityOptions
 from penstock.server.kafka.backend import AdvertisedListener, Backend, KafkaMetrics
-from penstock.server.kafka.connection import KafkaConnection
+from penstock.server.kafka.connection_scheduler import ConnectionScheduler
 from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.handlers import every_route
-from penstock.server.kafka.listener import Listener, ListenerContext
+from penstock.server.kafka.listener import Listener, ListenerContext, ListenerSecurity
+from penstock.server.kafka.slice_scheduler import SliceScheduler
 from penstock.sim import World
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
 
 M = TypeVar("M", bound=Message)
 LOCAL = ("127.0.0.1", 19092)
+# Other brokers are registered by tests, and never heard of again.
+SESSION_MS = 1_000_000_000
 
 
 class Keeper:
@@ -49,6 +54,12 @@ class Keeper:
 
     def authorize(self, session: Session, operation: AclOperation, resource: Resource) -> bool:
         return (operation, resource.name) not in self.denied
+
+    def authorize_any(self, session: Session, operation: AclOperation, kind: ResourceType) -> bool:
+        return (operation, f"any {kind.name.lower()}") not in self.denied
+
+    def charge_connection(self, host: str) -> int:
+        return 0
 
     def charge(self, session: Session, cost: QuotaType, amount: int) -> int:
         self.charged.append((cost, amount))
@@ -80,6 +91,9 @@ class MemoryPipe:
     def resume(self) -> None:
         self.is_paused = False
 
+    def read(self) -> None:
+        raise AssertionError("there is no socket")
+
     def close(self) -> None:
         self.is_closed = True
 
@@ -89,22 +103,32 @@ class Client:
 
     def __init__(self, door: Listener, run: Callable[[], None], local: tuple[str, int]) -> None:
         self.tcp = MemoryPipe(local)
-        self._connection = KafkaConnection(self.tcp, door)
+        self._connection = door.accept(self.tcp)
         self._run = run
 
     def send(self, request: Message, version: int) -> None:
         api_key = request.__schema__.api_key
         assert api_key is not None
-        frame = request_frame(APIS[api_key], RequestHeader(api_key, version, 7, "test"), request)
+        for _ in self.feed(request_frame(APIS[api_key], RequestHeader(api_key, version, 7, "test"), request)):
+            pass
+
+    def feed(self, frame: bytearray) -> Iterator[None]:
+        """Let a frame arrive, as much at a time as the connection has room for."""
         while frame:
             buffer = self._connection.get_buffer()
+            assert buffer is not None
             count = min(len(buffer), len(frame))
             buffer[:count] = frame[:count]
             del frame[:count]
             self._connection.buffer_updated(count)
+            yield
+
+    @property
+    def has_answer(self) -> bool:
+        return bool(self.tcp.written)
 
     def receive(self, answer: type[M], version: int) -> M:
-        assert not self.tcp.is_closed, "the node hung up"
+        assert self.tcp.written or not self.tcp.is_closed, "the node hung up"
         (size,) = struct.unpack_from(">i", self.tcp.written)
         frame = bytes(self.tcp.written[4 : 4 + size])
         del self.tcp.written[: 4 + size]
@@ -127,7 +151,13 @@ class Client:
 class Stage:
     """One node in a world of its own, and its Kafka listener."""
 
-    def __init__(self, static: dict[str, str] | None = None, advertised: Address | None = None) -> None:
+    def __init__(
+        self,
+        static: dict[str, str] | None = None,
+        advertised: Address | None = None,
+        security: SecurityOptions | None = None,
+    ) -> None:
+        """With `security`, clients log in, and access rules decide what they may do."""
         self.world = World(5)
         self.authorizer = Keeper()
         self.options = NodeOptions(
@@ -135,9 +165,11 @@ class Stage:
             NodeId(1),
             (ListenerOptions(Address("node", 9092)),),
             static={"num.partitions": "2", **(static or {})},
-            # Other brokers are registered by tests, and never heard of again.
-            sessions=BrokerSessionOptions(session_ms=1_000_000_000),
+            sessions=BrokerSessionOptions(session_ms=SESSION_MS),
+            security=security or SecurityOptions(),
         )
+        self._is_secured = security is not None
+        self._listener_security = ListenerSecurity()
         self._listener = AdvertisedListener("PLAINTEXT", "PLAINTEXT", Address("node", 9092), advertised)
         self.backend: Backend
         self.reported: list[Exception] = []
@@ -152,15 +184,23 @@ class Stage:
 
     def _ready(self, runtime: Runtime, backend: Backend) -> None:
         self.backend = backend
+        authorizer: Authorizer | None = self.authorizer
+        if self._is_secured:
+            security = NodeSecurity(runtime, self.options.security)
+            authorizer = security.authorizer
+            self._listener_security = security.listener("SASL_PLAINTEXT")
+            security.start(backend, ())
         self._fetch_server = ListenerContext(
             backend=backend,
-            authorizer=self.authorizer,
+            authorizer=authorizer,
             routes=every_route(),
             runtime=runtime,
             metrics=KafkaMetrics(),
             fetch_sessions=FetchSessionCache(runtime.clock, runtime.entropy),
             request_memory=RequestMemoryLimit(runtime.timers.soon),
             response_memory=ResponseMemoryLimit(runtime.timers.soon),
+            scheduler=ConnectionScheduler(runtime.timers.soon, runtime.clock.now),
+            slices=SliceScheduler(runtime.clock.now, runtime.timers.soon),
             report=self.reported.append,
         )
 
@@ -172,8 +212,13 @@ class Stage:
         self.world.run(duration_ns)
         assert self.world.failures == []
 
+    @property
+    def claimed_bytes(self) -> int:
+        """Of the memory for requests that are not complete."""
+        return self._fetch_server.request_memory.claimed_bytes
+
     def client(self, local: tuple[str, int] = LOCAL, listener: str = "PLAINTEXT") -> Client:
-        return Client(Listener(listener, self._fetch_server), self.run, local)
+        return Client(Listener(listener, self._fetch_server, self._listener_security), self.run, local)
 
     def ask(self, request: Message, answer: type[M], version: int) -> M:
         """Ask on a connection of its own."""
@@ -197,6 +242,8 @@ class Stage:
                 listeners,
                 f"rack-{node_id}",
                 SUPPORTED_FEATURES,
+                # It is never heard of again.
+                session_ms=SESSION_MS,
             )
         )
         assert isinstance(registered, RegisteredBroker)

@@ -132,3 +132,27 @@ def test_a_member_id_that_cannot_be_stored_does_not_end_the_coordinator(stage: "
 
     assert refused.error_code == ErrorCode.INVALID_REQUEST
     assert next(iter(stage.backend.groups)).machine is machine, "it has started over"
+
+
+def test_members_that_send_much_are_refused_once_the_memory_for_it_is_used_and_others_join(
+    stage_with: type["Stage"],
+) -> None:
+    stage = stage_with(static={"group.metadata.memory.max.bytes": "100000"})
+    place_offsets_topic(stage, 1)
+
+    def join(group_id: str, size: int) -> int:
+        request = JoinGroupRequest(
+            group_id=group_id,
+            session_timeout_ms=1_000_000,
+            rebalance_timeout_ms=1_000_000,
+            member_id="",
+            protocol_type="custom",
+            protocols=(JoinGroupRequestProtocol(name="range", metadata=bytes(size)),),
+        )
+        return int(stage.ask(request, JoinGroupResponse, 3).error_code)
+
+    large = [join(f"large-{number}", 30_000) for number in range(5)]
+    small = join("small", 1_000)
+
+    assert large == [ErrorCode.NONE] * 3 + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 2
+    assert small == ErrorCode.NONE

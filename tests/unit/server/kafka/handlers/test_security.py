@@ -5,18 +5,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.protocol import ErrorCode, Message
-from penstock.core.protocol.messages.alter_client_quotas import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasRequestEntityPart,
-    AlterClientQuotasRequestEntry,
-    AlterClientQuotasResponse,
-)
-from penstock.core.protocol.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsRequestDeletion,
-    AlterUserScramCredentialsRequestUpsertion,
-    AlterUserScramCredentialsResponse,
-)
 from penstock.core.protocol.messages.create_acls import (
     CreateAclsRequest,
     CreateAclsRequestAcl,
@@ -162,18 +150,6 @@ def test_nobody_has_quotas(
     assert response.entries == (() if code is ErrorCode.NONE else None)
 
 
-def test_quotas_cannot_be_set_and_each_entity_is_told(stage: "Stage") -> None:
-    entity = (AlterClientQuotasRequestEntityPart(entity_type="user", entity_name="alice"),)
-    request = AlterClientQuotasRequest(
-        entries=(AlterClientQuotasRequestEntry(entity=entity, ops=()),), validate_only=False
-    )
-
-    (row,) = stage.ask(request, AlterClientQuotasResponse, 1).entries
-
-    assert (row.error_code, row.entity[0].entity_name) == (ErrorCode.INVALID_REQUEST, "alice")
-    assert row.error_message == "quotas are not available yet"
-
-
 def test_nobody_has_scram_credentials(stage: "Stage") -> None:
     def describe(*names: str) -> list[tuple[str, int]]:
         users = tuple(DescribeUserScramCredentialsRequestUser(name=name) for name in names)
@@ -185,24 +161,6 @@ def test_nobody_has_scram_credentials(stage: "Stage") -> None:
     assert describe("alice", "bob", "bob") == [
         ("alice", ErrorCode.RESOURCE_NOT_FOUND),
         ("bob", ErrorCode.DUPLICATE_RESOURCE),
-    ]
-
-
-def test_scram_credentials_cannot_be_set(stage: "Stage") -> None:
-    request = AlterUserScramCredentialsRequest(
-        deletions=(AlterUserScramCredentialsRequestDeletion(name="bob", mechanism=1),),
-        upsertions=(
-            AlterUserScramCredentialsRequestUpsertion(
-                name="alice", mechanism=1, iterations=8192, salt=b"s", salted_password=b"p"
-            ),
-        ),
-    )
-
-    rows = stage.ask(request, AlterUserScramCredentialsResponse, 0).results
-
-    assert [(row.user, row.error_code) for row in rows] == [
-        ("alice", ErrorCode.UNSUPPORTED_SASL_MECHANISM),
-        ("bob", ErrorCode.RESOURCE_NOT_FOUND),
     ]
 
 
