@@ -47,7 +47,7 @@ sparktest: $(INSTALLED) ## Run the tests of Spark on another release of it (PYSP
 	@tools/spark_tests.sh $(PYSPARK) tests/spark $(PYTEST_ARGS)
 
 sparkkills: $(INSTALLED) ## Kill driver, executor and broker under the metrics pipeline, and run it on a local cluster (minutes)
-	PENSTOCK_SPARK_KILLS=1 $(BIN)/python -m pytest -n 0 tests/spark/exactness tests/spark/clusters $(PYTEST_ARGS)
+	PENSTOCK_SPARK_KILLS=1 $(BIN)/python -m pytest -n 0 tests/spark/exactness tests/spark/clusters tests/spark/lake/test_crashes.py tests/spark/demo $(PYTEST_ARGS)
 
 guide: $(INSTALLED) ## Run the examples of the guide to Spark's Kafka connector with both formats (minutes)
 	PENSTOCK_GUIDE=1 $(BIN)/python -m pytest -n 0 tests/spark/connector/test_guide.py $(PYTEST_ARGS)
@@ -62,7 +62,7 @@ kills: $(INSTALLED) ## Kill nodes and clients under consume-transform-produce (K
 onetopic: $(INSTALLED) $(GENERATED) ## Kill nodes and gateways under one topic for all protocols at once (NODES=3 KILLS=100)
 	$(BIN)/python -m tests.cluster.one_topic --nodes $(NODES) --kills $(KILLS)
 
-foreign: $(INSTALLED) ## Run transactions of franz-go and quixstreams (minutes; needs Go and the registries)
+foreign: $(INSTALLED) ## Run transactions of franz-go and quixstreams, and the share consumer of franz-go (minutes; needs Go and the registries)
 	$(BIN)/python -m tests.compatibility.clients.transaction_programs
 
 lint: $(INSTALLED) $(GENERATED) ## Format check, ruff, mypy strict and import contracts
