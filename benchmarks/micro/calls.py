@@ -80,7 +80,7 @@ LIMITS = {
     "Fetch": CallCount(44, 14, 3),
     "Fetch of nothing": CallCount(23, 9, 1),
     "JoinGroup": CallCount(68, 21, 13),
-    "JoinGroup, first": CallCount(116, 24, 16),
+    "JoinGroup, first": CallCount(114, 24, 16),
 }
 
 

@@ -82,8 +82,6 @@ _MS_PER_MINUTE = 60_000
 COUNT_NS = 100 * MILLISECOND
 # How often what members have sent is counted, over all groups.
 METADATA_COUNT_NS = 1_000 * MILLISECOND
-# Of a member that is never refused: some hundred topics.
-SMALL_METADATA_BYTES = 4_096
 # Records have room for 32,767 bytes, whatever the characters.
 GROUP_ID_CHARS_MAX = 8_000
 NOT_SURE = ApiError(
@@ -240,9 +238,7 @@ class GroupService:
         return self.position_bytes < self._position_bytes_max
 
     def _has_member_room(self, size_bytes: int) -> bool:
-        """Whether a member may join with so much metadata; one with little of it always may."""
-        if size_bytes <= SMALL_METADATA_BYTES:
-            return True
+        """Whether a member may join with so much metadata."""
         now = self._clock.now()
         if now >= self._metadata_counted_until:
             self._metadata_counted_until = Instant(now + METADATA_COUNT_NS)

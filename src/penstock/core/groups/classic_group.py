@@ -19,7 +19,7 @@ remain, and what cannot be read is None: it is unknown what this member subscrib
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.core.groups.commands import DescribedMember, GroupState, MemberProtocol, OnReply
@@ -57,11 +57,6 @@ def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
         except UnicodeDecodeError:
             return None
     return tuple(topics)
-
-
-def metadata_bytes(protocols: Sequence[MemberProtocol]) -> int:
-    """What a member has sent about itself."""
-    return sum([len(metadata) for _, metadata in protocols])
 
 
 @dataclass(slots=True)
@@ -139,25 +134,29 @@ class GroupMember:
 class ProtocolSelector:
     """Which protocol a generation uses: one that every member supports and most prefer.
 
-    How many members support each is kept up to date as they come and go.
+    How many members support each, and how much they sent about themselves, is kept up to date as they come
+    and go.
     """
 
-    __slots__ = ("_supporters",)
+    __slots__ = ("_supporters", "metadata_bytes")
 
     def __init__(self) -> None:
         self._supporters: dict[str, int] = {}
+        self.metadata_bytes = 0
 
     def add(self, protocols: Iterable[MemberProtocol]) -> None:
-        for protocol in protocols:
-            self._supporters[protocol.name] = self._supporters.get(protocol.name, 0) + 1
+        for name, metadata in protocols:
+            self._supporters[name] = self._supporters.get(name, 0) + 1
+            self.metadata_bytes += len(metadata)
 
     def remove(self, protocols: Iterable[MemberProtocol]) -> None:
-        for protocol in protocols:
-            left = self._supporters[protocol.name] - 1
+        for name, metadata in protocols:
+            self.metadata_bytes -= len(metadata)
+            left = self._supporters[name] - 1
             if left:
-                self._supporters[protocol.name] = left
+                self._supporters[name] = left
             else:
-                del self._supporters[protocol.name]
+                del self._supporters[name]
 
     def supports_any(self, protocols: Iterable[MemberProtocol], members: int) -> bool:
         """Whether all `members` support one of these."""
@@ -201,8 +200,6 @@ class ClassicGroup:
         self.protocol: str | None = None
         self.leader: str | None = None  # of this generation; it may have left when the next is prepared
         self.members: dict[str, GroupMember] = {}
-        # What its members have sent about themselves.
-        self.metadata_bytes = 0
         self.instances: dict[str, str] = {}  # instance id -> member id
         self.selector = ProtocolSelector()
         # What this generation's members subscribe to; None when it cannot be known.
@@ -269,7 +266,6 @@ class ClassicGroup:
             self.instances[member.instance_id] = member.member_id
         self.members[member.member_id] = member
         self.selector.add(member.protocols)
-        self.metadata_bytes += metadata_bytes(member.protocols)
         self.pending.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> tuple[OnReply, ...]:
@@ -279,7 +275,6 @@ class ClassicGroup:
         """
         member = self.members.pop(member_id)
         self.selector.remove(member.protocols)
-        self.metadata_bytes -= metadata_bytes(member.protocols)
         if member.instance_id is not None:
             del self.instances[member.instance_id]
         return self._unpark(member_id)
@@ -291,7 +286,6 @@ class ClassicGroup:
         assert old.instance_id == member.instance_id
         self.selector.remove(old.protocols)
         self.selector.add(member.protocols)
-        self.metadata_bytes += metadata_bytes(member.protocols) - metadata_bytes(old.protocols)
         self.members[member.member_id] = member
         self.instances[member.instance_id] = member.member_id
         if self.leader == old_member_id:
@@ -303,7 +297,6 @@ class ClassicGroup:
 
     def update_protocols(self, member: GroupMember, protocols: tuple[MemberProtocol, ...]) -> None:
         self.selector.remove(member.protocols)
-        self.metadata_bytes += metadata_bytes(protocols) - metadata_bytes(member.protocols)
         member.protocols = protocols
         self.selector.add(protocols)
 

@@ -12,13 +12,7 @@ session may have ended: starting a coordinator does not take longer with more me
 from dataclasses import replace
 from typing import assert_never
 
-from penstock.core.groups.classic_group import (
-    ClassicGroup,
-    GroupMember,
-    InitialDelay,
-    metadata_bytes,
-    subscribed_topics,
-)
+from penstock.core.groups.classic_group import ClassicGroup, GroupMember, InitialDelay, subscribed_topics
 from penstock.core.groups.commands import (
     UNKNOWN_MEMBER_ID,
     ClassicCommand,
@@ -213,7 +207,7 @@ class ClassicGroups:
     @property
     def metadata_bytes(self) -> int:
         """What the members of all groups have sent about themselves."""
-        return sum([group.metadata_bytes for group in self._live.values()])
+        return sum([group.selector.metadata_bytes for group in self._live.values()])
 
     def listed(self) -> list[ListedGroup]:
         """Every group by id, without loading those that were not used since the failover."""
@@ -334,9 +328,10 @@ def _problem_with_join(group: ClassicGroup, command: JoinGroup, options: GroupOp
         allowed = f"between {options.session_timeout_ms_min} and {options.session_timeout_ms_max} ms"
         detail = f"a session timeout is {allowed}, not {command.session_timeout_ms}"
         return ApiError(ErrorKind.INVALID_SESSION_TIMEOUT, detail)
-    if metadata_bytes(command.protocols) > options.record_bytes_max:
+    size_bytes = sum([len(metadata) for _, metadata in command.protocols])
+    if size_bytes > options.record_bytes_max:
         return ApiError(ErrorKind.BATCH_TOO_LARGE, "a member with so much metadata cannot be stored")
-    if not _has_memory(group, command, options):
+    if size_bytes > options.small_metadata_bytes and not _has_memory(group, command, size_bytes, options):
         return ApiError(ErrorKind.GROUP_FULL, "the node has no room for so much metadata")
     return None
 
@@ -366,12 +361,11 @@ def _has_room(group: ClassicGroup, command: JoinGroup, members_max: int) -> bool
             return member_id in group.members
 
 
-def _has_memory(group: ClassicGroup, command: JoinGroup, options: GroupOptions) -> bool:
+def _has_memory(group: ClassicGroup, command: JoinGroup, size_bytes: int, options: GroupOptions) -> bool:
     """Whether the node keeps the metadata of this member; it may go on with what it sent before."""
     member = group.members.get(command.member_id)
-    return (member is not None and member.protocols == command.protocols) or options.has_member_room(
-        metadata_bytes(command.protocols)
-    )
+    is_kept = member is not None and member.protocols == command.protocols
+    return is_kept or options.has_member_room(size_bytes)
 
 
 def _refuse_full(group: ClassicGroup, command: JoinGroup, outcome: GroupOutcome) -> None:

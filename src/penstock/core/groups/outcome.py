@@ -91,7 +91,9 @@ class GroupOptions:
     offset_metadata_chars_max: int = 4_096
     # Whether there is memory for positions that groups did not have before.
     has_room: Callable[[], bool] = _always
-    # Whether there is memory for a member with so many bytes of metadata.
+    # A member with so much metadata, some hundred topics, is never refused for it.
+    small_metadata_bytes: int = 4_096
+    # Whether there is memory for a member with so many bytes of it, if they are more.
     has_member_room: Callable[[int], bool] = _always_for
     # A classic group is one record, and so is a member of a consumer group. It must fit into a batch, or
     # the log refuses it, and every group of the partition waits until its coordinator has started over.

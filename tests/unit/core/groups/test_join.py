@@ -348,9 +348,9 @@ def test_what_a_static_member_sends_replaces_what_it_sent_before() -> None:
 
 
 def test_without_room_a_member_joins_again_as_it_is_and_not_with_more() -> None:
-    room = [1_000]
+    room = [5_000]
     driver = Driver(replace(OPTIONS, has_member_room=lambda size: size <= room[0]))
-    same, more = ((MemberProtocol("range", b"x" * size),) for size in (1_000, 1_001))
+    same, more = ((MemberProtocol("range", b"x" * size),) for size in (5_000, 5_001))
     member, ticket = driver.join_new(protocols=same)
     driver.advance(DELAY_MS)
     room[0] = 0
@@ -360,4 +360,17 @@ def test_without_room_a_member_joins_again_as_it_is_and_not_with_more() -> None:
 
     assert again not in driver.answers or driver.joined(again).member_id == member
     assert [driver.kind_of(one) for one in refused] == [ErrorKind.GROUP_FULL] * 2
-    assert driver.coordinator.metadata_bytes == 1_000
+    assert driver.coordinator.metadata_bytes == 5_000
+
+
+def test_without_room_a_member_with_little_metadata_joins() -> None:
+    driver = Driver(replace(OPTIONS, has_member_room=lambda _: False))
+    sizes = (OPTIONS.small_metadata_bytes, OPTIONS.small_metadata_bytes + 1)
+    little, more = ((MemberProtocol("range", b"x" * size),) for size in sizes)
+
+    _, joined = driver.join_new(protocols=little)
+    refused = driver.join(protocols=more)
+    driver.advance(DELAY_MS)
+
+    assert driver.joined(joined).generation == 1
+    assert driver.kind_of(refused) is ErrorKind.GROUP_FULL
