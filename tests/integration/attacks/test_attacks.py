@@ -17,19 +17,8 @@ RESIDENT_BYTES_MAX = 600 << 20
 TOGETHER = [one for one in ATTACKS if not one.is_alone]
 FAMILIES = {name: list(attacks) for name, attacks in groupby(TOGETHER, key=lambda one: one.family)}
 
-OPEN = {
-    "requests": "Metadata of 100 MB still holds a node up for longer than a client waits",
-    "admin": "a node with 50,000 partitions is not ready within a minute",
-}
 
-
-@pytest.mark.parametrize(
-    "family",
-    [
-        pytest.param(name, marks=pytest.mark.skip(reason=OPEN[name])) if name in OPEN else name
-        for name in FAMILIES
-    ],
-)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_clients_go_on_beside_a_family_of_attacks_and_lose_nothing(family: str, tmp_path: Path) -> None:
     attacks = FAMILIES[family]
     setup = NodeSetup(
