@@ -19,6 +19,8 @@ from penstock.core.protocol.messages.describe_log_dirs import DescribeLogDirsReq
 from penstock.core.protocol.messages.metadata import MetadataRequest
 
 admin = AttackTable("admin")
+# The default of `create.partitions.max`.
+PARTITIONS_AT_ONCE = 2_000
 
 
 def _create(attacker: Attacker, connection: BrokerConnection, topics: dict[str, int]) -> int:
@@ -57,13 +59,13 @@ def topic_churn(attacker: Attacker) -> None:
 
 @admin.attack("many-partitions")
 def many_partitions(attacker: Attacker) -> None:
-    """CreateTopics with 10,000 partitions in one request, and CreatePartitions beyond every measure."""
+    """CreateTopics and CreatePartitions with more partitions than are taken, and with as many as are."""
     numbers = itertools.count()
 
     def step(connection: BrokerConnection) -> None:
         number = next(numbers)
-        if number < 5:
-            _create(attacker, connection, {f"wide-{number}": 10_000})
+        _create(attacker, connection, {f"too-wide-{number}": 10_000})
+        _create(attacker, connection, {f"wide-{number}": PARTITIONS_AT_ONCE})
         one = CreatePartitionsRequestTopic(name="well-behaved", count=1_000_000_000, assignments=None)
         answer = attacker.ask(
             connection, CreatePartitionsRequest(topics=(one,), timeout_ms=10_000, validate_only=False)

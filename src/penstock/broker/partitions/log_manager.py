@@ -31,6 +31,7 @@ from typing import NamedTuple
 
 from penstock.core.model import (
     MILLISECOND,
+    CorruptionError,
     Instant,
     Offset,
     PartitionIndex,
@@ -61,9 +62,12 @@ from penstock.storage.log import (
 )
 from penstock.storage.log.file_names import IDENTITY
 from penstock.storage.log.files import encode_identity, replace_durably
+from penstock.storage.log.recovery import parents_of
 
-# A topic may have thousands of partitions, and others need the disk executor too.
-AT_ONCE = 32
+# A topic may have thousands of partitions. Others need the disk executor too, and the loop is served by whoever
+# runs besides these threads; what they have created is opened in one turn of the loop.
+CREATIONS_AT_ONCE = 2
+LOGS_PER_CREATION = 4
 DELETED = ".deleted"
 # Topics that were deleted: what is here belongs to nobody.
 DELETED_TOPICS = "deleted"
@@ -82,12 +86,20 @@ class LogCreation(NamedTuple):
     partition: PartitionIndex
     options: LogOptions
     position: JournalPosition
-    made: Callable[[], None]
+    made: Callable[[JournalPosition], None]
     failed: Callable[[Exception], None]
+
+    @property
+    def key(self) -> ReplicaKey:
+        return self.topic_id, self.partition
 
 
 class LogCreator:
-    """Creates empty logs in the order of the requests, a few at a time."""
+    """Creates empty logs in the order of the requests, a few at a time.
+
+    Those of one piece of work share the syncs of the directories above them, and are passed on in one turn of
+    the loop.
+    """
 
     def __init__(self, spawn: Executor, side_disk: Disk) -> None:
         self._spawn = spawn
@@ -102,35 +114,50 @@ class LogCreator:
         self._begin()
 
     def _begin(self) -> None:
-        while self._orders and self._underway < AT_ONCE:
+        while self._orders and self._underway < CREATIONS_AT_ONCE:
             self._underway += 1
-            self._make(self._orders.popleft())
+            count = min(LOGS_PER_CREATION, len(self._orders))
+            self._make([self._orders.popleft() for _ in range(count)])
 
-    def _make(self, order: LogCreation) -> None:
-        disk, created = self._disk, self._created
-
-        def work() -> None:
-            PartitionLog.create(
-                disk, order.path, order.topic_id, order.options, position=order.position
-            ).close()
-            try:
-                created.add(((order.topic_id, order.partition),))
-            except StorageError:
-                # Nothing has been written to it: it is created and noted again.
-                disk.remove_tree(order.path)
-                raise
-
-        def made(_: None) -> None:
+    def _make(self, orders: list[LogCreation]) -> None:
+        def made(errors: list[Exception | None]) -> None:
             self._underway -= 1
             self._begin()
-            order.made()
+            for order, error in zip(orders, errors, strict=True):
+                if error is None:
+                    order.made(order.position)
+                else:
+                    order.failed(error)
 
         def failed(error: Exception) -> None:
-            self._underway -= 1
-            self._begin()
-            order.failed(error)
+            made([error] * len(orders))
 
-        self._spawn.spawn(work, made, failed, ExecutorKind.DISK)
+        self._spawn.spawn(lambda: self._create(orders), made, failed, ExecutorKind.DISK)
+
+    def _create(self, orders: list[LogCreation]) -> list[Exception | None]:
+        """Create the logs, and return why some could not be. Runs on a thread."""
+        disk = self._disk
+        errors: list[Exception | None] = []
+        for path, topic_id, _, options, position, *_ in orders:
+            try:
+                PartitionLog.create(
+                    disk, path, topic_id, options, position=position, is_synced_later=True
+                ).close()
+            except (StorageError, CorruptionError) as error:
+                errors.append(error)
+            else:
+                errors.append(None)
+        created = [order for order, error in zip(orders, errors, strict=True) if error is None]
+        try:
+            for parent in dict.fromkeys(parent for order in created for parent in parents_of(order.path)):
+                disk.sync_directory(parent)
+            self._created.add(order.key for order in created)
+        except StorageError:
+            # Nothing has been written to them: they are created and noted again.
+            for order in created:
+                disk.remove_tree(order.path)
+            raise
+        return errors
 
 
 class DirectoryRemovals:
@@ -344,6 +371,25 @@ class LogManager:
                 raise
         return self._open(name, topic_id, options, is_synced_later=is_synced_later)
 
+    def open_created(
+        self, name: TopicPartition, topic_id: TopicId, options: LogOptions, position: JournalPosition
+    ) -> tuple[PartitionLog, RecoveryReport]:
+        """Open a log that `create` has made, and nobody has used. Blocks, for a moment."""
+        journal = self._store.journal
+        log, report = PartitionLog.open_created(
+            self._store.disk,
+            partition_path(name),
+            options,
+            position,
+            commit=self._store.commit,
+            ticks=self._runtime.clock.now,
+            now=self._runtime.clock.wall(),
+            journal=None if journal is None else journal.of(topic_id, name.partition),
+        )
+        _report(name, report)
+        log.set_file_remover(self._remover.remove)
+        return log, report
+
     def _restore_identity(self, name: TopicPartition, topic_id: TopicId) -> bool:
         """Write a directory's identity anew, if it is the topic's for certain, or an operator says so."""
         disk, path = self._store.disk, partition_path(name)
@@ -415,10 +461,10 @@ class LogManager:
         name: TopicPartition,
         topic_id: TopicId,
         options: LogOptions,
-        made: Callable[[], None],
+        made: Callable[[JournalPosition], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """Create an empty log; either `made` or `failed` is called later."""
+        """Create an empty log; either `made` or `failed` is called later. `made` gets what `open_created` needs."""
         journal = self._store.journal
         # What the journal has said so far is about a former log of the same topic, if any.
         position = NO_POSITION if journal is None else journal.position()

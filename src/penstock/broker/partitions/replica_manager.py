@@ -64,7 +64,15 @@ from penstock.runtime import Callback, ExecutorKind, Runtime, Timer
 from penstock.runtime.sliced_work import Slices
 from penstock.storage.data_directory import ACCEPT_LOSS, DataDirectory, PartitionDirectory
 from penstock.storage.disk import Disk
-from penstock.storage.log import CompactionRules, KeptTail, LogOptions, RecoveryReport, cleaner_for
+from penstock.storage.journal import JournalPosition
+from penstock.storage.log import (
+    CompactionRules,
+    KeptTail,
+    LogOptions,
+    PartitionLog,
+    RecoveryReport,
+    cleaner_for,
+)
 
 Nodes: TypeAlias = tuple[NodeId, ...]
 # A negative retention keeps everything.
@@ -74,8 +82,10 @@ RETRY_MS, RETRY_MAX_MS = 1_000, 10_000
 # So many logs are opened without a break, and of more so many at a time.
 OPENED_AT_ONCE = 500
 OPENED_PER_SLICE = 4
-# While logs are being created, listeners are notified of new roles at most this often.
+# While logs are being created, listeners are notified of new roles at most this often. Each notice covers all
+# roles, and takes no more than this part of the time.
 TELLING_MS = 20
+TELLING_SHARE = 20
 # How many logs of a deleted topic are let go in one turn of the loop.
 ABANDONED_AT_ONCE = 64
 
@@ -477,6 +487,8 @@ class ReplicaManager:
         self._when_roles_change: list[Callable[[], None]] = []
         self._retry: Timer | None = None
         self._telling: Timer | None = None
+        # How long the last notice took.
+        self._telling_ns = 0
         self.maintenance = LogMaintenance(
             runtime,
             self._all,
@@ -884,8 +896,10 @@ class ReplicaManager:
             follows=len(self._roles.followed),
             logs=len(self),
         )
+        began = self._runtime.clock.now()
         for told in self._when_roles_change:
             told()
+        self._telling_ns = self._runtime.clock.now() - began
 
     def _tell_roles_soon(self) -> None:
         """Notify listeners later: a topic may have thousands of partitions, and each notice covers all."""
@@ -895,8 +909,8 @@ class ReplicaManager:
             self._tell_roles()
 
         if self._telling is None:
-            pause_ms = TELLING_MS if self._making else 0
-            deadline = Instant(self._runtime.clock.now() + pause_ms * MILLISECOND)
+            pause_ns = max(TELLING_MS * MILLISECOND, TELLING_SHARE * self._telling_ns) if self._making else 0
+            deadline = Instant(self._runtime.clock.now() + pause_ns)
             self._telling = self._runtime.timers.at(deadline, tell)
 
     def _apply_settings(self, before: MetadataImage) -> None:
@@ -970,6 +984,12 @@ class ReplicaManager:
     def _open(self, topic: Topic, state: PartitionState, *, is_synced_later: bool = False) -> RecoveryReport:
         name, options = TopicPartition(topic.name, state.index), self._settings.log_options(topic.name)
         log, report = self._log_manager.open(name, topic.id, options, is_synced_later=is_synced_later)
+        self._take_in(topic, state, log, report)
+        return report
+
+    def _take_in(self, topic: Topic, state: PartitionState, log: PartitionLog, report: RecoveryReport) -> None:
+        """A log is open: give it its role."""
+        name = TopicPartition(topic.name, state.index)
         replica = Replica(name, topic.id, log, self._settings.sync_policy(topic.name))
         replica.on_storage_error = partial(self._on_storage_error, replica)
         replica.on_divergence = partial(self._divergences.report, replica)
@@ -978,7 +998,6 @@ class ReplicaManager:
         self._reports.on_opened((topic.id, state.index), report)
         self._roles.assign(replica, state)
         self._reports.on_partition(topic.id, state)
-        return report
 
     def _on_storage_error(self, replica: Replica) -> None:
         if replica.log.stopped is not None and self._directory is not None:
@@ -1005,9 +1024,9 @@ class ReplicaManager:
             return
         self._making[name] = None
 
-        def made() -> None:
+        def made(position: JournalPosition) -> None:
             del self._making[name]
-            self._made(topic.id, name)
+            self._made(topic.id, name, position)
             self._settle()
 
         def failed(error: Exception) -> None:
@@ -1017,7 +1036,7 @@ class ReplicaManager:
 
         self._log_manager.create(name, topic.id, self._settings.log_options(topic.name), made, failed)
 
-    def _made(self, topic_id: TopicId, name: TopicPartition) -> None:
+    def _made(self, topic_id: TopicId, name: TopicPartition, position: JournalPosition) -> None:
         """An empty log was created; the metadata may have changed since it was requested."""
         topic = self._image.topic_by_id(topic_id)
         state = None if topic is None else topic.partition(name.partition)
@@ -1027,7 +1046,10 @@ class ReplicaManager:
             self._make_missing()
             return
         try:
-            self._open(topic, state)
+            opened = self._log_manager.open_created(
+                name, topic_id, self._settings.log_options(topic.name), position
+            )
+            self._take_in(topic, state, *opened)
         except StorageError as error:
             # For lack of file descriptors, say. The log exists, so it need only be opened.
             self._offline[topic_id, name.partition] = True

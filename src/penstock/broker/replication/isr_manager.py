@@ -74,6 +74,9 @@ class IsrManager:
     def roles_changed(self, led: Iterable[LeaderPartition]) -> None:
         """Set the partitions to watch over."""
         for partition in led:
+            # Most partitions of a node with thousands have no other replica.
+            if partition.isr.is_alone or partition.stopped is not None:
+                continue
             if partition not in self._last_asked and partition not in self._proposed:
                 self._look_later(partition)
 

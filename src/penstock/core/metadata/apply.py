@@ -1,7 +1,8 @@
 """How each fact changes the image. Total: a fact about what is not there changes nothing."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
@@ -18,7 +19,7 @@ from penstock.core.metadata.image import (
     Topic,
 )
 from penstock.core.metadata.topic_names import collision_key
-from penstock.core.model import BrokerEpoch, NodeId, ProducerId, TopicName
+from penstock.core.model import BrokerEpoch, NodeId, ProducerId, TopicId, TopicName
 
 
 def apply(image: MetadataImage, fact: records.Fact) -> MetadataImage:
@@ -29,21 +30,25 @@ def apply(image: MetadataImage, fact: records.Fact) -> MetadataImage:
 def replay(image: MetadataImage, history: Iterable[records.Fact]) -> MetadataImage:
     """The image after all of `history`.
 
-    Changes of one topic's partitions that follow one another make one new image: a start has thousands.
+    Changes of one topic's partitions that follow one another make one new image, and so do partitions that
+    it gets: a start has thousands of the first, a new topic of the others.
     """
-    changes: list[records.PartitionChanged] = []
-    for fact in history:
-        if isinstance(fact, records.PartitionChanged):
-            if changes and changes[0].topic_id != fact.topic_id:
-                image = _partitions_changed(image, changes)
-                changes = []
-            changes.append(fact)
-            continue
-        if changes:
-            image = _partitions_changed(image, changes)
-            changes = []
-        image = _RULES[type(fact)](image, fact)
-    return _partitions_changed(image, changes) if changes else image
+    for (kind, _), facts in groupby(history, _run_of):
+        if kind is records.PartitionChanged:
+            image = _partitions_changed(image, facts)
+        elif kind is records.PartitionCreated:
+            image = _partitions_created(image, facts)
+        else:
+            for fact in facts:
+                image = _RULES[type(fact)](image, fact)
+    return image
+
+
+def _run_of(fact: records.Fact) -> tuple[type[records.Fact] | None, TopicId | None]:
+    """What facts have in common that make one new image."""
+    if isinstance(fact, records.PartitionChanged | records.PartitionCreated):
+        return type(fact), fact.topic_id
+    return None, None
 
 
 def _cluster_id_set(image: MetadataImage, fact: records.ClusterIdSet) -> MetadataImage:
@@ -140,27 +145,45 @@ def _with_lookalike(
 
 
 def _partition_created(image: MetadataImage, fact: records.PartitionCreated) -> MetadataImage:
-    topic = image.topics.get(fact.topic_id)
-    if topic is None or fact.partition.index != len(topic.partitions):
+    return _partitions_created(image, (fact,))
+
+
+def _partitions_created(image: MetadataImage, facts: Iterable[records.Fact]) -> MetadataImage:
+    """The image after one topic got more partitions."""
+    former: Topic | None = None
+    more: list[Partition] = []
+    for fact in facts:
+        assert isinstance(fact, records.PartitionCreated)
+        former = former or image.topics.get(fact.topic_id)
+        if former is None:
+            return image
+        if fact.partition.index == len(former.partitions) + len(more):
+            more.append(fact.partition)
+    if former is None or not more:
         return image
-    topics = image.topics.put(topic.id, topic.with_partition(fact.partition))
-    return replace(image, topics=topics, partition_count=image.partition_count + 1)
+    topics = image.topics.put(former.id, former.with_partitions(more))
+    return replace(image, topics=topics, partition_count=image.partition_count + len(more))
 
 
 def _partition_changed(image: MetadataImage, fact: records.PartitionChanged) -> MetadataImage:
     return _partitions_changed(image, (fact,))
 
 
-def _partitions_changed(image: MetadataImage, facts: Sequence[records.PartitionChanged]) -> MetadataImage:
+def _partitions_changed(image: MetadataImage, facts: Iterable[records.Fact]) -> MetadataImage:
     """The image after changes of one topic."""
-    former = topic = image.topics.get(facts[0].topic_id)
-    if topic is None:
-        return image
+    former: Topic | None = None
+    topic: Topic | None = None
     for fact in facts:
-        partition: Partition = fact.partition
-        if topic.partition(partition.index) is not None:
-            topic = topic.with_partition(partition)
-    return image if topic is former else replace(image, topics=image.topics.put(topic.id, topic))
+        assert isinstance(fact, records.PartitionChanged)
+        if topic is None:
+            former = topic = image.topics.get(fact.topic_id)
+            if topic is None:
+                return image
+        if topic.partition(fact.partition.index) is not None:
+            topic = topic.with_partition(fact.partition)
+    if topic is None or topic is former:
+        return image
+    return replace(image, topics=image.topics.put(topic.id, topic))
 
 
 def _config_set(image: MetadataImage, fact: records.ConfigSet) -> MetadataImage:

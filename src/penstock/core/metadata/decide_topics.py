@@ -15,10 +15,12 @@ from penstock.core.metadata.image import ConfigResource, ConfigResourceType, Met
 from penstock.core.metadata.internal_topics import problem_with_internal_topic, required_settings
 from penstock.core.metadata.placement import (
     REPLICAS_BY_DEFAULT_MAX,
+    broker_number,
     partitions_by_hand,
     place,
     places,
     problem_with_count,
+    problem_with_load,
     problem_with_replication,
 )
 from penstock.core.metadata.records import ConfigSet, PartitionCreated, TopicCreated, TopicDeleted
@@ -31,6 +33,8 @@ def create_topic(image: MetadataImage, command: CreateTopic, around: ControllerC
     if error is not None:
         return error_decision(error.kind, error.detail)
     partitions = _partitions(image, command, around)
+    if not isinstance(partitions, ApiError):
+        partitions = problem_with_load(image, command.name, partitions, around) or partitions
     if isinstance(partitions, ApiError):
         return error_decision(partitions.kind, partitions.detail)
     configs = _configs(image, command, len(partitions[0].replicas), around)
@@ -42,7 +46,7 @@ def create_topic(image: MetadataImage, command: CreateTopic, around: ControllerC
     for key, value in configs.items():
         draft.add(ConfigSet(ConfigResourceType.TOPIC, name, key, value))
     for partition in partitions:
-        draft.add(PartitionCreated(command.topic_id, partition))
+        draft.note(PartitionCreated(command.topic_id, partition))
     reply = CreatedTopic(name, command.topic_id, len(partitions), len(partitions[0].replicas))
     return draft.decision(reply, validate_only=command.validate_only)
 
@@ -72,7 +76,7 @@ def _partitions(
         if (command.partitions, command.replication_factor) != (BY_DEFAULT, BY_DEFAULT):
             detail = "with replicas placed by hand, partitions and replication factor must both be -1"
             return ApiError(ErrorKind.INVALID_REQUEST, detail)
-        return problem_with_count(image, len(command.assignments), around) or partitions_by_hand(
+        return problem_with_count(image, command.name, len(command.assignments), around) or partitions_by_hand(
             image, command.assignments
         )
     if command.replication_factor == 0 or command.replication_factor < BY_DEFAULT:
@@ -83,12 +87,12 @@ def _partitions(
         return ApiError(ErrorKind.INVALID_PARTITIONS, detail)
     count = command.partitions
     if count == BY_DEFAULT:
-        count = _setting(image, "num.partitions", around)
+        count = broker_number(image, "num.partitions", around)
     factor = command.replication_factor
     if factor == BY_DEFAULT:
         factor = default_replication_factor(image, around)
     return (
-        problem_with_count(image, count, around)
+        problem_with_count(image, command.name, count, around)
         or problem_with_replication(image, factor)
         or place(image, 0, count, factor)
     )
@@ -96,14 +100,8 @@ def _partitions(
 
 def default_replication_factor(image: MetadataImage, around: ControllerConfig) -> int:
     """What the setting says; -1 there is the smaller of three and the number of brokers."""
-    factor = _setting(image, "default.replication.factor", around)
+    factor = broker_number(image, "default.replication.factor", around)
     return factor if factor > 0 else max(1, min(REPLICAS_BY_DEFAULT_MAX, places(image)))
-
-
-def _setting(image: MetadataImage, key: str, around: ControllerConfig) -> int:
-    value = broker_setting(image, key, static=around.static)
-    assert isinstance(value, int), key
-    return value
 
 
 def _configs(
@@ -136,7 +134,7 @@ def delete_topic(image: MetadataImage, command: DeleteTopic, around: ControllerC
         if command.name is not None:
             return error_decision(ErrorKind.UNKNOWN_TOPIC, f"there is no topic '{command.name}'")
         return error_decision(ErrorKind.UNKNOWN_TOPIC_ID, f"no topic has the id {command.topic_id}")
-    if not broker_setting(image, "delete.topic.enable", static=around.static):
+    if not brokerbroker_number(image, "delete.topic.enable", static=around.static):
         return error_decision(ErrorKind.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
     draft = DecisionBuilder(image)
     draft.add(TopicDeleted(topic.id))

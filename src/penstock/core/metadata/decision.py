@@ -29,8 +29,7 @@ class ControllerConfig:
     """What a decision depends on besides the image: the controller's own settings."""
 
     static: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    # One command must not stall the loop, nor fill the memory of every node.
-    partitions_per_command_max: int = 10_000
+    # What fills the memory of every node.
     partitions_max: int = 200_000
     acls_max: int = 100_000
     credentials_max: int = 100_000

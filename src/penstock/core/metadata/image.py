@@ -175,11 +175,12 @@ class PersistentVector(Sequence[Item_co]):
             raise IndexError(index)
         return self._chunks[index // CHUNK][index % CHUNK]
 
-    def appended(self, item: Any) -> "PersistentVector[Item_co]":
-        """A vector with one more item at its end."""
-        if self._size % CHUNK:
-            return self._of((*self._chunks[:-1], (*self._chunks[-1], item)), self._size + 1)
-        return self._of((*self._chunks, (item,)), self._size + 1)
+    def extended(self, items: Sequence[Any]) -> "PersistentVector[Item_co]":
+        """A vector with more items at its end."""
+        full = self._size // CHUNK
+        rest = (*chain.from_iterable(self._chunks[full:]), *items)
+        chunks = tuple(rest[at : at + CHUNK] for at in range(0, len(rest), CHUNK))
+        return self._of((*self._chunks[:full], *chunks), self._size + len(items))
 
     def replaced(self, index: int, item: Any) -> "PersistentVector[Item_co]":
         """A vector with another item at `index`."""
@@ -391,22 +392,30 @@ class Topic:
         """The topic with one more partition, or with another state of one it has."""
         former = self.partition(partition.index)
         if former is None:
-            assert partition.index == len(self.partitions), "partitions are numbered without a gap"
-            partitions = self.partitions.appended(partition)
-        else:
-            partitions = self.partitions.replaced(partition.index, partition)
-            if partition.replicas_to_rely_on == former.replicas_to_rely_on:
-                return Topic(self.id, self.name, partitions, self.factors)
+            return self.with_partitions((partition,))
+        partitions = self.partitions.replaced(partition.index, partition)
+        if partition.replicas_to_rely_on == former.replicas_to_rely_on:
+            return Topic(self.id, self.name, partitions, self.factors)
         factors = dict(self.factors)
-        if former is not None:
-            factors[former.replicas_to_rely_on] -= 1
-        factor = partition.replicas_to_rely_on
-        factors[factor] = factors.get(factor, 0) + 1
-        counts = tuple(sorted((factor, count) for factor, count in factors.items() if count))
-        return Topic(self.id, self.name, partitions, counts)
+        factors[former.replicas_to_rely_on] -= 1
+        return Topic(self.id, self.name, partitions, _counted(factors, (partition,)))
+
+    def with_partitions(self, more: Sequence[Partition]) -> "Topic":
+        """The topic with more partitions, which are numbered on from those it has."""
+        assert more[0].index == len(self.partitions), "partitions are numbered without a gap"
+        counts = _counted(dict(self.factors), more)
+        return Topic(self.id, self.name, self.partitions.extended(more), counts)
 
     def partition(self, index: int) -> Partition | None:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
+
+def _counted(factors: dict[int, int], partitions: Sequence[Partition]) -> tuple[tuple[int, int], ...]:
+    """The factors of a topic with these partitions besides."""
+    for partition in partitions:
+        factor = partition.replicas_to_rely_on
+        factors[factor] = factors.get(factor, 0) + 1
+    return tuple(sorted((factor, count) for factor, count in factors.items() if count))
 
 
 class ConfigResourceType(enum.IntEnum):

@@ -1,6 +1,8 @@
 """Which brokers keep the replicas of new partitions."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from penstock.core.metadata.commands import CreatedPartitions, CreatePartitions, ReplicaAssignment
 from penstock.core.metadata.decision import (
@@ -9,8 +11,10 @@ from penstock.core.metadata.decision import (
     MetadataDecision,
     error_decision,
 )
+from penstock.core.metadata.effective_configs import broker_setting
 from penstock.core.metadata.image import Broker, MetadataImage, Partition, Topic
 from penstock.core.metadata.records import PartitionCreated
+from penstock.core.metadata.topic_names import is_internal
 from penstock.core.model import ApiError, ErrorKind, NodeId, PartitionIndex
 
 # Enough to lose one broker and go on without risk.
@@ -158,15 +162,43 @@ def _problem_with_replicas(image: MetadataImage, replicas: tuple[NodeId, ...], e
     return None
 
 
-def problem_with_count(image: MetadataImage, count: int, around: ControllerConfig) -> ApiError | None:
-    """Whether so many partitions more are too many."""
-    if count > around.partitions_per_command_max:
-        detail = f"{count} partitions at once are too many, the limit is {around.partitions_per_command_max}"
+def problem_with_count(
+    image: MetadataImage, topic: str, count: int, around: ControllerConfig
+) -> ApiError | None:
+    """Whether so many partitions more are too many. Internal topics have settings of their own."""
+    most = broker_number(image, "create.partitions.max", around)
+    if count > most and not is_internal(topic):
+        detail = f"{count} partitions at once are too many: create.partitions.max is {most}"
         return ApiError(ErrorKind.INVALID_PARTITIONS, detail)
     if image.partition_count + count > around.partitions_max:
         detail = f"{count} more partitions would exceed the cluster's limit of {around.partitions_max}"
         return ApiError(ErrorKind.INVALID_PARTITIONS, detail)
     return None
+
+
+def problem_with_load(
+    image: MetadataImage, topic: str, partitions: Sequence[Partition], around: ControllerConfig
+) -> ApiError | None:
+    """Whether a broker would get more replicas than it may have. Internal topics are needed, however many."""
+    most = broker_number(image, "max.broker.partitions", around)
+    if image.partition_count + len(partitions) <= most or is_internal(topic):
+        return None
+    counts = Counter(chain.from_iterable(one.replicas for one in partitions))
+    for present in image.each_topic():
+        for partition in present.partitions:
+            counts.update(partition.replicas)
+    for node_id in sorted(counts):
+        if counts[node_id] > most and any(node_id in one.replicas for one in partitions):
+            detail = f"broker {node_id} would have {counts[node_id]} replicas: max.broker.partitions is {most}"
+            return ApiError(ErrorKind.INVALID_PARTITIONS, detail)
+    return None
+
+
+def broker_number(image: MetadataImage, key: str, around: ControllerConfig) -> int:
+    """A number that is set for all brokers."""
+    value = broker_setting(image, key, static=around.static)
+    assert isinstance(value, int), key
+    return value
 
 
 def problem_with_replication(image: MetadataImage, factor: int) -> ApiError | None:
@@ -197,14 +229,17 @@ def create_partitions(
     if command.count <= present:
         detail = f"topic '{topic.name}' has {present} partitions, {command.count} is not an increase"
         return error_decision(ErrorKind.INVALID_PARTITIONS, detail)
-    partitions = problem_with_count(image, command.count - present, around) or _more_partitions(
+    more = command.count - present
+    partitions = problem_with_count(image, topic.name, more, around) or _more_partitions(
         image, topic, command
     )
+    if not isinstance(partitions, ApiError):
+        partitions = problem_with_load(image, topic.name, partitions, around) or partitions
     if isinstance(partitions, ApiError):
         return error_decision(partitions.kind, partitions.detail)
     draft = DecisionBuilder(image)
     for partition in partitions:
-        draft.add(PartitionCreated(topic.id, partition))
+        draft.note(PartitionCreated(topic.id, partition))
     reply = CreatedPartitions(topic.name, command.count)
     return draft.decision(reply, validate_only=command.validate_only)
 

@@ -149,6 +149,11 @@ class IsrTracker:
         return self._state
 
     @property
+    def is_alone(self) -> bool:
+        """Whether no other broker has a replica, or shall have one."""
+        return len(self._state.replicas) == 1
+
+    @property
     def counting(self) -> tuple[NodeId, ...]:
         """Every replica that may be in the ISR: the high watermark waits for them."""
         counting: dict[NodeId, None] = dict.fromkeys(self._state.isr)

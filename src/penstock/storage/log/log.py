@@ -30,7 +30,7 @@ from penstock.storage.log.files import NO_TIME
 from penstock.storage.log.index_rebuild import IndexRebuild, index_rebuild
 from penstock.storage.log.loss import CHECKPOINT_LOST
 from penstock.storage.log.producer_rebuild import ProducerRebuild
-from penstock.storage.log.recovery import RecoveryReport, create_log, open_log
+from penstock.storage.log.recovery import RecoveryReport, create_log, open_created_log, open_log
 from penstock.storage.log.refill import SegmentDraft, begin_refill
 from penstock.storage.log.scrub import (
     FileCheck,
@@ -96,17 +96,40 @@ class PartitionLog:
         ticks: Callable[[], int] | None = None,
         journal: LogJournal | None = None,
         position: JournalPosition = NO_POSITION,
+        is_synced_later: bool = False,
     ) -> "PartitionLog":
         """Make an empty log in a directory that has none. Blocks until it is durable.
 
         `ticks` is a nanosecond clock for the append times in `stats`; without it they are not measured.
-        What the node's journal says up to `position` is about a former log of the same name.
+        What the node's journal says up to `position` is about a former log of the same name. With
+        `is_synced_later`, the caller syncs the directories above it.
         """
         if journal is not None:
             position = journal.position
+        services = LogServices(commit, ticks, journal)
         return cls(
-            create_log(disk, directory, topic_id, options, LogServices(commit, ticks, journal), position)
+            create_log(
+                disk, directory, topic_id, options, services, position, is_synced_later=is_synced_later
+            )
         )
+
+    @classmethod
+    def open_created(  # noqa: PLR0913 - as in `create`
+        cls,
+        disk: Disk,
+        directory: str,
+        options: LogOptions,
+        position: JournalPosition,
+        *,
+        commit: Committer | None = None,
+        ticks: Callable[[], int] | None = None,
+        journal: LogJournal | None = None,
+        now: Timestamp = NO_TIME,
+    ) -> tuple["PartitionLog", RecoveryReport]:
+        """Open a log that was created for this process with this position, and that nobody has used."""
+        services = LogServices(commit, ticks, journal, now)
+        state, report = open_created_log(disk, directory, options, services, position)
+        return cls(state), report
 
     @classmethod
     def open(  # noqa: PLR0913 - as in `create`

@@ -396,16 +396,34 @@ def create_log(
     options: LogOptions,
     services: LogServices,
     position: JournalPosition = NO_POSITION,
+    *,
+    is_synced_later: bool = False,
 ) -> LogState:
-    """Make the files of an empty log; the topic id comes last and says that it is complete."""
+    """Make the files of an empty log; the topic id comes last and says that it is complete.
+
+    With `is_synced_later`, the caller syncs the directories above: once for many logs.
+    """
     if disk.exists(f"{directory}/{IDENTITY}"):
         raise disk_error("create log", directory, _EEXIST)
     disk.make_directory(directory)
     # A creation that was interrupted may have left anything here but data.
     for name in disk.listdir(directory):
         disk.remove_tree(f"{directory}/{name}")
+    empty = _empty_checkpoint(position)
+    state = build_state(disk, directory, options, empty, services)
+    state.segments.add_active(empty.segment, fresh=True)
+    replace_durably(disk, directory, EPOCHS, encode_epochs(LeaderEpochHistory()))
+    write_checkpoint(state, empty)
+    replace_durably(disk, directory, IDENTITY, encode_identity(topic_id))
+    if not is_synced_later:
+        for parent in parents_of(directory):
+            disk.sync_directory(parent)
+    return state
+
+
+def _empty_checkpoint(position: JournalPosition) -> Checkpoint:
     zero = Offset(0)
-    empty = Checkpoint(
+    return Checkpoint(
         recovery_point=zero,
         segment=zero,
         position=0,
@@ -414,14 +432,6 @@ def create_log(
         producers=encode_snapshot(ProducerStateManager()),
         journal=position,
     )
-    state = build_state(disk, directory, options, empty, services)
-    state.segments.add_active(zero, fresh=True)
-    replace_durably(disk, directory, EPOCHS, encode_epochs(LeaderEpochHistory()))
-    write_checkpoint(state, empty)
-    replace_durably(disk, directory, IDENTITY, encode_identity(topic_id))
-    for parent in _parents(directory):
-        disk.sync_directory(parent)
-    return state
 
 
 def build_state(
@@ -439,7 +449,7 @@ def build_state(
     return state
 
 
-def _parents(directory: str) -> list[str]:
+def parents_of(directory: str) -> list[str]:
     """Every directory above, up to the disk's root."""
     parts = directory.split("/")
     return ["/".join(parts[:count]) for count in range(len(parts) - 1, -1, -1)]
@@ -962,6 +972,8 @@ class DecodedCheckpoint(NamedTuple):
     checkpoint: Checkpoint
     producers: ProducerStateManager
     epochs: LeaderEpochHistory
+    # This process has made the log and knows what is in its files.
+    is_new: bool = False
 
 
 def open_log(
@@ -998,6 +1010,24 @@ def open_log(
     return state, report
 
 
+def open_created_log(
+    disk: Disk, directory: str, options: LogOptions, services: LogServices, position: JournalPosition
+) -> tuple[LogState, RecoveryReport]:
+    """Open a log that `create_log` has made for this process, with the same `position`, and nobody has used.
+
+    Only its segment is opened: a topic may have thousands of partitions, and clients of others wait.
+    """
+    report = RecoveryReport()
+    found = _decoded(_empty_checkpoint(position))._replace(is_new=True)
+    state = build_state(disk, directory, options, found.checkpoint, services)
+    try:
+        _recover(state, [found.checkpoint.segment], report, NOTHING_LOST, found, is_synced_later=False)
+    except BaseException:
+        state.segments.abandon()
+        raise
+    return state, report
+
+
 def _recover(
     state: LogState,
     bases: Sequence[Offset],
@@ -1018,7 +1048,8 @@ def _recover(
     _add_sealed(state, bases)
     _add_checkpointed(state, bases, report)
     state.producers = found.producers
-    _restore_epochs(state, report, found.epochs)
+    if not found.is_new:
+        _restore_epochs(state, report, found.epochs)
     following = [base for base in bases if base > checkpoint.segment]
     recover_tail(state, following, report, tail)
     if journal is not None:

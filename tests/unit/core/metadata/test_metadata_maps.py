@@ -50,7 +50,7 @@ def test_a_write_copies_one_shard_of_a_large_table() -> None:
 def test_a_series_built_item_by_item_equals_one_built_at_once(size: int) -> None:
     grown: PersistentVector[int] = PersistentVector()
     for item in range(size):
-        grown = grown.appended(item)
+        grown = grown.extended((item,))
 
     assert grown == PersistentVector(range(size))
     assert list(grown) == list(range(size))

@@ -39,6 +39,8 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 PARTITIONS_MAX = 100_000
 REPLICAS_MAX = INT16_MAX
+# They are one entry of the metadata log.
+COMMAND_PARTITIONS_MAX = 10_000
 # Work that goes through all logs, or all groups: more often, and the node would do nothing else.
 PERIOD_MS_MIN = 100
 # A follower that has everything asks twice a second.
@@ -143,6 +145,22 @@ NEW_TOPICS = (
         "200",
         "How many topics can be created at once that way, after a pause, and half of that for one address.",
         at_least(2),
+    ),
+    _shared(
+        "create.partitions.max",
+        INT,
+        "2000",
+        "Partitions that one CreateTopics or CreatePartitions may give a topic at once; a topic that shall have "
+        "more gets them by several. Every broker applies all of them in one step.",
+        between(1, COMMAND_PARTITIONS_MAX),
+    ),
+    _shared(
+        "max.broker.partitions",
+        INT,
+        "20000",
+        "Replicas that a broker may have; topics and partitions that would bring it more are refused. Those of "
+        "reassignments and of internal topics count, and are never refused.",
+        between(1, PARTITIONS_MAX),
     ),
     _fixed("delete.topic.enable", BOOLEAN, "true", "Whether topics can be deleted at all."),
 )
