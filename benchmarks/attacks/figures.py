@@ -10,7 +10,7 @@ from benchmarks.attacks.well_behaved import AckedRecord, ReadRecord, acked_recor
 P99_MS_MAX = 50.0
 WAIT_MS_MAX = 500.0
 KEPT_MB_MAX = 50.0
-# Segments that were rolled and topics that were made keep theirs; connections must not.
+# Besides those of logs, which give them back where they are short; connections must not keep theirs.
 KEPT_DESCRIPTORS_MAX = 200
 
 

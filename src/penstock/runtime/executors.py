@@ -56,10 +56,17 @@ class ExecutorJob:
 
 
 class ProcessExecutor:
-    """Starts workers when work comes, and replaces those that die."""
+    """Starts workers when work comes, ends those that had none for a while, and replaces those that die."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, workers: int, queue_max: int) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        workers: int,
+        queue_max: int,
+        idle_seconds: float,
+    ) -> None:
         self._loop = loop
+        self._idle_seconds = idle_seconds
         self._workers_max = workers
         self._queue_max = queue_max
         self._queue: deque[tuple[bytes, ExecutorJob]] = deque()
@@ -96,9 +103,20 @@ class ProcessExecutor:
     def _is_idle(self, worker: "WorkerProcess") -> None:
         self._idle.append(worker)
         self._go_on()
+        if worker in self._idle:
+            worker.idle_timer = self._loop.call_later(self._idle_seconds, self._end_idle, worker)
+
+    def _end_idle(self, worker: "WorkerProcess") -> None:
+        """Its memory is worth more than the time that the next one takes to start."""
+        self._idle.remove(worker)
+        self._all.remove(worker)
+        worker.kill()
 
     def _died(self, worker: "WorkerProcess") -> None:
         self._all.remove(worker)
+        if worker in self._idle:
+            # Whatever ended it: it must not get the next job.
+            self._idle.remove(worker)
         self._go_on()
 
 
@@ -115,6 +133,8 @@ class WorkerProcess:
         self._tell_idle = idle
         self._tell_died = died
         self._job: ExecutorJob | None = None
+        # Set while it is idle, by the executor.
+        self.idle_timer: asyncio.TimerHandle | None = None
         self._unsent = memoryview(b"")
         self._reader = PeerFrameReader(RESULT_BYTES_MAX)
         self._socket, theirs = socket.socketpair()
@@ -130,11 +150,18 @@ class WorkerProcess:
 
     def start(self, request: bytes, job: ExecutorJob) -> None:
         assert self._job is None
+        self._stop_idle_timer()
         self._job = job
         self._unsent = memoryview(LENGTH.pack(len(request)) + request)
         self._write()
 
+    def _stop_idle_timer(self) -> None:
+        if self.idle_timer is not None:
+            self.idle_timer.cancel()
+            self.idle_timer = None
+
     def kill(self) -> None:
+        self._stop_idle_timer()
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)
         self._socket.close()
@@ -199,6 +226,8 @@ class ExecutorOptions:
     # Compaction keeps one of them busy for minutes; others must not wait for that.
     workers: int = 2
     worker_queue_max: int = 256
+    # After large batches a worker has tens of megabytes. A new one takes a tenth of a second to start.
+    worker_idle_seconds: float = 5.0
 
 
 class ThreadExecutor:
@@ -246,7 +275,9 @@ class NodeExecutor:
     def __init__(self, loop: asyncio.AbstractEventLoop, deliver: Deliver, options: ExecutorOptions) -> None:
         self._deliver = deliver
         self._disk = ThreadExecutor(loop, options.disk_threads, options.disk_queue_max)
-        self._workers = ProcessExecutor(loop, options.workers, options.worker_queue_max)
+        self._workers = ProcessExecutor(
+            loop, options.workers, options.worker_queue_max, options.worker_idle_seconds
+        )
 
     def spawn(
         self,

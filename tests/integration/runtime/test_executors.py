@@ -4,6 +4,7 @@ import functools
 import math
 import operator
 import os
+import signal
 import threading
 from typing import Any
 
@@ -86,6 +87,41 @@ def test_a_worker_that_dies_fails_its_job_and_is_replaced(bench: Any) -> None:
 
     assert [type(failure) for failure in failures] == [WorkerDied]
     assert results == [4]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_worker_without_work_ends_and_another_does_what_comes_later(bench: Any) -> None:
+    runtime = bench.node(1, RuntimeOptions(lanes=ExecutorOptions(workers=1, worker_idle_seconds=0.01)))
+    pids: list[int] = []
+
+    runtime.spawn.spawn(os.getpid, pids.append, pytest.fail, ExecutorKind.WORKER)
+    bench.until(lambda: bool(pids) and not is_running(pids[0]))
+    runtime.spawn.spawn(os.getpid, pids.append, pytest.fail, ExecutorKind.WORKER)
+    bench.until(lambda: len(pids) == 2)
+
+    assert pids[1] != pids[0]
+
+
+def test_a_worker_that_is_killed_while_it_has_no_work_gets_none(bench: Any) -> None:
+    runtime = bench.node(1, ONE_WORKER)
+    pids: list[int] = []
+
+    runtime.spawn.spawn(os.getpid, pids.append, pytest.fail, ExecutorKind.WORKER)
+    bench.until(lambda: bool(pids))
+    os.kill(pids[0], signal.SIGKILL)
+    # It is waited for when the loop notices.
+    bench.until(lambda: not is_running(pids[0]))
+    runtime.spawn.spawn(os.getpid, pids.append, pytest.fail, ExecutorKind.WORKER)
+    bench.until(lambda: len(pids) == 2)
+
+    assert pids[1] != pids[0]
 
 
 @pytest.mark.parametrize("lane", list(ExecutorKind))
