@@ -423,6 +423,7 @@ class NodeServices:
             delays,
             self._queue_peers,
             TransactionalCommands(verification),
+            self.partitions.find,
             options_of,
             self.delay_metrics,
         )

@@ -25,6 +25,7 @@ from penstock.core.delays import (
     DelayOptions,
     ListDelays,
     ReleaseDelays,
+    TakeDueDelays,
 )
 from penstock.core.metadata import DELAYED_TOPIC, MetadataImage
 from penstock.core.metadata.levels import DELAYS_LEVEL, METADATA_VERSION
@@ -81,6 +82,8 @@ class DelayService:
             delay_records,
             DelayObserver(metrics, self._due),
             (ListDelays, ReleaseDelays),
+            # What comes of a take is decided by `EndDelays`, which stands behind it in the log.
+            unlogged_commands=(TakeDueDelays,),
             transactional=DelayTransactions(),
             located=delay_records.located,
             load_step_bytes=LOAD_STEP_BYTES,
@@ -118,6 +121,11 @@ class DelayService:
             command.on_reply(coordinator)
         else:
             coordinator.submit(command)
+
+    def first_due(self, partition: int) -> int | None:
+        """The time of the first delay that a take may find, if there is one and its coordinator is here."""
+        coordinator = self._coordinators.at(partition)
+        return None if isinstance(coordinator, ApiError) else coordinator.machine.first_due
 
     def partition_at(self, partition: int) -> LeaderPartition | ApiError:
         """The partition, if its coordinator is on this node and serves."""

@@ -6,7 +6,8 @@
                                                   command.on_reply(reply)
 
 Every reply waits, errors and reads too: they may rest on facts that are not durable yet. When
-everything is committed already, there is no wait, which is the case for nearly every heartbeat.
+everything is committed already, there is no wait, which is the case for nearly every heartbeat. The
+exception are commands of this node itself that only prepare a later one (`unlogged_commands`).
 
 A new leader's log may end with facts that may not be on all replicas yet. It is read once they are
 known to be committed, so that no reply rests on facts that may be undone.
@@ -180,6 +181,9 @@ class CoordinatorSpec(Generic[M, C, F]):
     served_below_min_isr: tuple[type, ...] = ()
     # Commands that only this node itself sends: they are decided without a lease.
     own_commands: tuple[type, ...] = ()
+    # Commands whose replies do not wait for the log: nothing may come of them before this node has appended
+    # to the same log.
+    unlogged_commands: tuple[type, ...] = ()
     # What to append before the first command, to correct for changes while there was no leader.
     corrections: Callable[[M], Sequence[F]] = nothing_to_correct
     # For machines that take part in clients' transactions.
@@ -283,7 +287,8 @@ class Coordinator(Generic[M, C, F]):
                 command.on_reply(ApiError(kind))
                 return
         self._waiting[command.on_reply] = None
-        self._settle(self.machine.decide(command, Now(now, clock.wall())))
+        outcome = self.machine.decide(command, Now(now, clock.wall()))
+        self._settle(outcome, waits=not isinstance(command, self._spec.unlogged_commands))
 
     def append(self, facts: Sequence[F]) -> bool:
         """Append facts and apply them; False: they are not in the log, and the machine was dropped."""
@@ -445,7 +450,7 @@ class Coordinator(Generic[M, C, F]):
     def _after_ms(self, delay_ms: int, fire: Callable[[], None]) -> Timer:
         return self._timers.at(Instant(self._clock.now() + delay_ms * MILLISECOND), fire)
 
-    def _settle(self, outcome: CoordinatorOutcome[F, Any]) -> None:
+    def _settle(self, outcome: CoordinatorOutcome[F, Any], *, waits: bool = True) -> None:
         facts, replies, partition = outcome.facts, outcome.responses, self.partition
         if facts and not self.append(facts):
             return
@@ -453,7 +458,7 @@ class Coordinator(Generic[M, C, F]):
             self._spec.observer.on_event(event)
         if replies:
             end = partition.log.end
-            if end > partition.high_watermark:
+            if waits and end > partition.high_watermark:
                 self._release_when_committed(end, replies)
             else:
                 self._release(replies)

@@ -1,7 +1,13 @@
 """Publishes delayed records that are due.
 
-    TakeDueDelays ── records from `__delayed` ──┬─ append to each target partition ──┬─ commit: both
-                                                └─ EndDelays to `__delayed` ─────────┘  abort: neither
+    ahead of time   TakeDueDelays ── records from `__delayed` ── the transaction gets its partitions
+    when due        ┬─ append to each target partition ──┬─ commit: both
+                    └─ EndDelays to `__delayed` ─────────┘  abort: neither
+
+What takes time and nobody sees is done before the records are due: they are looked for, read, and sorted, and
+the transaction's coordinator hears of the partitions that take part. Nothing is appended before the last
+record of the transaction is due by the clock of this node: consumers of uncommitted records would see it.
+If the clock goes back meanwhile, what was taken is put back.
 
 A node publishes for all partitions of `__delayed` that it leads, in transactions over those of them where
 something is due: a transaction costs as much as dozens of records. It does so in several lanes, each with a
@@ -39,6 +45,7 @@ from penstock.broker.transactions.coordinator_commands import TransactionalComma
 from penstock.core.delays import (
     ANY_PARTITION,
     DelayedRecords,
+    DelayOptions,
     DelayReply,
     DelayResults,
     DelaysStored,
@@ -57,19 +64,23 @@ from penstock.core.model import (
     Offset,
     PartitionIndex,
     ProtocolError,
+    Timestamp,
     TopicName,
     TopicPartition,
 )
+from penstock.core.queues import TransactionProducer
 from penstock.core.records import murmur2_partition
 from penstock.core.records.builder import NO_KEY, join_bodies, key_of
 from penstock.observability import log as events
 from penstock.runtime import Callback, Runtime
 
 LANES = 2
+AHEAD_MS = DelayOptions().ahead_ms
 # Of one transaction.
 RECORDS_MAX = 1_000
 BYTES_MAX = 1 << 20
-# A transaction costs as much as a hundred records: the next lane waits for some more of them.
+# A transaction costs as much as a hundred records: the next lane waits for some more of them. No record is
+# held back by more than this for those that are due behind it.
 GATHER_MS = 15
 # The coordinators of a node look at their clocks one after the other.
 MEET_MS = 2
@@ -79,6 +90,8 @@ RETRIES_MAX = 1_000
 REST_MS = 200
 # Of records that were read with others, and are kept until they are due as well; for each partition.
 READ_BYTES_MAX = 1 << 20
+# What is due a moment after it was stored waits for the log, at most.
+STORED_TIMEOUT_MS = 5_000
 ID_BYTES = 16
 COMMAND_BYTES = 500
 
@@ -87,6 +100,10 @@ class Transactions(Protocol):
     """Makes commands part of transactions."""
 
     def submit(self, command: TransactionalCommand) -> None: ...
+
+    def expect(
+        self, partition: LeaderPartition, producer: TransactionProducer, transactional_id: str
+    ) -> None: ...
 
 
 class _ReadRecords:
@@ -212,9 +229,11 @@ class DelayPublisher:
         delays: DelayService,
         peers: MovePeers,
         commands: TransactionalCommands,
+        find_led: Callable[[str, int], LeaderPartition | None],
         options_of: Callable[[str], TopicOptions],
         metrics: DelayMetrics,
     ) -> None:
+        """`find_led`: a partition that this node leads."""
         self._runtime = runtime
         self._timers = runtime.timers
         self._clock = runtime.clock
@@ -222,6 +241,7 @@ class DelayPublisher:
         self._peers = peers
         self._commands: Transactions = commands
         self._reader = RecordReader(runtime)
+        self._find_led = find_led
         self._options_of = options_of
         self._metrics = metrics
         self._lateness = metrics.lateness.of()
@@ -333,22 +353,29 @@ class DelayPublisher:
             return
         lane.waiting = len(sources)
         self._take_at = Instant(self._clock.now() + GATHER_MS * MILLISECOND)
+        until = self._take_until(sources)
         for source in sources:
             self._delays.submit(
                 TakeDueDelays(
                     on_reply=partial(self._took, lane, source, source.reports),
                     partition=source.index,
                     lane=lane.number,
+                    until=until,
                     records_max=max(1, RECORDS_MAX // len(sources)),
                     bytes_max=BYTES_MAX // len(sources),
                 )
             )
 
+    def _take_until(self, sources: list[_Source]) -> Timestamp:
+        """The time that a transaction waits for: ahead of the clock, unless records are late already."""
+        wall = self._clock.wall()
+        firsts = [first for each in sources if (first := self._delays.first_due(each.index)) is not None]
+        return Timestamp(max(wall, min(wall + AHEAD_MS, min(firsts, default=wall) + GATHER_MS)))
+
     def _took(self, lane: _Lane, source: _Source, reports: int, reply: DelayReply) -> None:
         if isinstance(reply, DueDelays):
             lane.unsure.pop(source.index, None)
-            # There may be more. Its coordinator reports what is due behind an empty reply, perhaps already:
-            # a reply waits for the log.
+            # There may be more. Its coordinator reports what is due behind an empty reply.
             source.is_due = bool(reply.ids) or source.reports != reports
             if reply.ids:
                 lane.due[source.index] = reply
@@ -384,13 +411,21 @@ class DelayPublisher:
     def _find(self, lane: _Lane, source: _Source, offsets: tuple[Offset, ...]) -> None:
         read = source.read
 
+        def stored(error: ApiError | None) -> None:
+            if error is not None:
+                self._read(lane, source.index, error)
+                return
+            unknown = [offset for offset in offsets if offset not in read]
+            self._reader.collect(source.partition, unknown, source.keep, ended, is_own=True)
+
         def ended(error: ApiError | None) -> None:
             found = {offset: read[offset] for offset in offsets if offset in read}
             source.forget()
             self._read(lane, source.index, found if error is None else error)
 
-        unknown = [offset for offset in offsets if offset not in read]
-        self._reader.collect(source.partition, unknown, source.keep, ended, is_own=True)
+        # What was stored a moment ago may not be committed yet.
+        if source.partition.when_acknowledged(Offset(max(offsets) + 1), stored, STORED_TIMEOUT_MS):
+            stored(None)
 
     def _read(self, lane: _Lane, index: int, found: dict[Offset, _ReadRecords] | ApiError) -> None:
         if isinstance(found, ApiError):
@@ -427,7 +462,7 @@ class DelayPublisher:
         for index, released in left.items():
             self._release(lane, index, tuple(released), tuple(unknown.get(index, ())))
         if batches:
-            self._write(lane, batches)
+            self._prepare(lane, batches)
         else:
             self._begin(lane)
 
@@ -489,7 +524,8 @@ class DelayPublisher:
             return None
         return TopicPartition(TopicName(name), PartitionIndex(index))
 
-    def _write(self, lane: _Lane, batches: dict[TopicPartition, _Batch]) -> None:
+    def _prepare(self, lane: _Lane, batches: dict[TopicPartition, _Batch]) -> None:
+        """Have the transaction get its partitions, as far as they are led here, and wait for the time."""
         held: dict[int, list[int]] = {}
         for batch in batches.values():
             for index, ids in batch.ids.items():
@@ -497,8 +533,37 @@ class DelayPublisher:
         lane.batches = batches
         lane.held = {index: tuple(taken) for index, taken in held.items()}
         lane.due, lane.found = {}, {}
+        due = max(max(batch.times) for batch in batches.values())
+        if due > self._clock.wall():
+            led = [self._find_led(*target) for target in batches]
+            led += [self._sources[index].partition for index in held if index in self._sources]
+            for partition in led:
+                if partition is not None:
+                    transaction = lane.transaction
+                    self._commands.expect(partition, transaction.producer, transaction.transactional_id)
+        self._write_at(lane, due)
+
+    def _write_at(self, lane: _Lane, due: int) -> None:
+        """Write what the lane holds when all of it is due, not before."""
+        wait_ms = due - self._clock.wall()
+        if wait_ms <= 0:
+            self._write(lane)
+        elif wait_ms <= AHEAD_MS:
+            at = Instant(self._clock.now() + wait_ms * MILLISECOND)
+            self._timers.at(at, partial(self._write_at, lane, due))
+        else:
+            # The clock went back.
+            lane.transaction.abort(partial(self._put_back, lane))
+
+    def _put_back(self, lane: _Lane) -> None:
+        for index, ids in lane.held.items():
+            self._release(lane, index, ids, ())
+        lane.is_busy = False
+
+    def _write(self, lane: _Lane) -> None:
+        batches = lane.batches
         lane.retries = 0
-        lane.waiting = len(batches) + len(held)
+        lane.waiting = len(batches) + len(lane.held)
         now = self._clock.wall()
         for target, batch in batches.items():
             lane.transaction.append_written(

@@ -70,6 +70,18 @@ class TransactionalCommands:
         if refused is not None:
             command.refuse(refused)
 
+    def expect(
+        self, partition: LeaderPartition, producer: TransactionProducer, transactional_id: str
+    ) -> None:
+        """Have the transaction's coordinator know of the partition ahead of what will be written to it.
+
+        Should that fail, whatever is written asks again.
+        """
+        if not self._verification.admits_now(partition, producer.producer_id, producer.epoch):
+            request = TransactionalRequest(transactional_id, True, True)
+            writer = TransactionWriter(request, producer.producer_id, producer.epoch)
+            self._verification.park(partition, writer, _ignore)
+
     def _turn(
         self, partition: LeaderPartition, command: TransactionalCommand, error: ApiError | None
     ) -> None:
@@ -89,3 +101,7 @@ class TransactionalCommands:
         producer_id, epoch = command.producer
         if is_open(partition, producer_id, epoch):
             self._verification.appended(partition, producer_id, epoch)
+
+
+def _ignore(_: ApiError | None) -> None:
+    """Nothing waits for the answer."""

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from penstock.core.delays.facts import DelayedRecords
 from penstock.core.delays.pending_delays import PendingDelay
-from penstock.core.model import ApiError, Offset
+from penstock.core.model import ApiError, Offset, Timestamp
 from penstock.core.queues import TransactionProducer
 from penstock.core.values import dataclass
 
@@ -34,7 +34,10 @@ class DelayList:
 
 @dataclass(frozen=True, slots=True)
 class DueDelays:
-    """Delays whose time has come, the earliest first, and where their records are in the log."""
+    """Delays whose time has come, or nearly; the earliest first, and where their records are in the log.
+
+    The reply does not wait for the log, which may not have these records on its disk yet.
+    """
 
     ids: tuple[int, ...]
     offsets: tuple[Offset, ...]
@@ -85,14 +88,15 @@ class ListDelays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeDueDelays:
-    """Ask for delays that are due. They are not returned again until they are released.
+    """Ask for delays that are due at a time, which may be a little ahead: nobody may see them before.
 
-    A lane takes once at a time: what it still holds is released first, since it may not know of it.
+    They are not returned again until they are released. A lane takes once at a time: what it still holds is released first, since it may not know of it.
     """
 
     on_reply: OnDelayReply
     partition: int
     lane: int
+    until: Timestamp
     records_max: int
     bytes_max: int
 

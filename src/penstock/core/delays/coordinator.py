@@ -39,7 +39,9 @@ _DAY_MS = 86_400_000
 # Topics that waited once are remembered, up to so many.
 _BLOCKED_MAX = 1_000
 NOT_PENDING = ApiError(ErrorKind.INVALID_RECORD_STATE, "there is no such delay, or its record is published")
-BEING_PUBLISHED = ApiError(ErrorKind.INVALID_RECORD_STATE, "the record is due and is being published")
+BEING_PUBLISHED = ApiError(
+    ErrorKind.INVALID_RECORD_STATE, "the record is due, or nearly, and is being published"
+)
 TOO_MANY = ApiError(ErrorKind.THROTTLED, "too many records are delayed; try again later")
 TOO_LARGE = ApiError(ErrorKind.BATCH_TOO_LARGE, "the record is too large to be delayed")
 ID_TAKEN = ApiError(ErrorKind.INVALID_REQUEST, "another delay has this id")
@@ -61,6 +63,8 @@ class DelayOptions:
     portion_bytes: int = 16 << 10
     # Delays that one command looks at to list some.
     scanned_max: int = 5_000
+    # Delays are reported and given out so much before they are due: publishing them takes preparations.
+    ahead_ms: int = 10
     # The wall clock may jump: what follows is found so much later at most.
     check_ms: int = 1_000
     # A topic that cannot be published to waits; twice as long with every failure.
@@ -72,7 +76,7 @@ class DelayOptions:
 
 @dataclass(frozen=True, slots=True)
 class DelaysDue:
-    """Delays of this machine are due, or wait for the end of an earlier leader's transaction."""
+    """Delays of this machine are due, or nearly, or wait for the end of an earlier leader's transaction."""
 
     machine: "DelayCoordinator"
 
@@ -148,6 +152,11 @@ class DelayCoordinator:
         """Which transactions decide on which delays, read only."""
         return self._ending
 
+    @property
+    def first_due(self) -> int | None:
+        """The time of the first delay that can be taken; some time ahead of it None, or too early."""
+        return self._wheel.first_near()
+
     def apply(self, fact: DelayFact) -> None:
         """Apply a fact of the log."""
         match fact:
@@ -193,11 +202,12 @@ class DelayCoordinator:
         return outcome
 
     def expire(self, now: Now) -> DelayOutcome:
-        """Report that something is due; the wheel moves on a bounded part of its way."""
+        """Report that something is due, or nearly; the wheel moves on a bounded part of its way."""
         outcome = DelayOutcome()
         self._now = now
-        self._wheel.advance(now.wall)
-        if self._wheel.has_due(now.wall):
+        until = now.wall + self._options.ahead_ms
+        self._wheel.advance(until)
+        if self._wheel.has_due(until):
             self._reported = now.instant
             outcome.events.append(DelaysDue(self))
         else:
@@ -215,7 +225,8 @@ class DelayCoordinator:
         due = self._wheel.next_due()
         if due is None:
             return None
-        return Instant(now.instant + min(max(0, due - now.wall), check_ms) * MILLISECOND)
+        wait_ms = max(0, due - self._options.ahead_ms - now.wall)
+        return Instant(now.instant + min(wait_ms, check_ms) * MILLISECOND)
 
     def _store(self, fact: DelaysStored) -> None:
         records, producer, offset = fact
@@ -384,7 +395,8 @@ class DelayCoordinator:
 
     def _take(self, command: TakeDueDelays, now: Now, outcome: DelayOutcome) -> None:
         self._recall(command.lane)
-        ids = self._wheel.pop_due(now.wall, command.records_max)
+        until = min(command.until, now.wall + self._options.ahead_ms)
+        ids = self._wheel.pop_due(until, command.records_max)
         offsets, sizes = self._pending.places_of(ids)
         is_plain = (
             not self._blocked

@@ -131,6 +131,10 @@ class TimerWheel:
         """Whether `pop_due` may find something, as far as the wheel has advanced."""
         return bool(self._near_times) and self._near_times[0] <= now
 
+    def first_near(self) -> int | None:
+        """The earliest time among those that the wheel has reached; its timers may be cancelled."""
+        return self._near_times[0] if self._near_times else None
+
     def next_due(self) -> int | None:
         """When to call `pop_due`; earlier does no harm, and it may find nothing then."""
         earliest = self._near_times[0] if self._near_times else None

@@ -50,8 +50,7 @@ class Driver:
     """A host with a log that never fails."""
 
     def __init__(self, options: DelayOptions | None = None, facts: list[DelayFact] | None = None) -> None:
-        self.machine = DelayCoordinator(Timestamp(START), options)
-        self.options = options
+        self.machine = DelayCoordinator(Timestamp(START), options or DelayOptions(ahead_ms=0))
         self.log: list[DelayFact] = []
         self.events: list[DelayEvent] = []
         self.instant_ms = 0
@@ -98,11 +97,16 @@ class Driver:
             b"v" * count,
         )
 
-    def take(self, records_max: int = 100, bytes_max: int = 1_000, lane: int | None = None) -> list[int]:
+    def take(
+        self, records_max: int = 100, bytes_max: int = 1_000, lane: int | None = None, ahead_ms: int = 0
+    ) -> list[int]:
         """Take delays that are due, in a lane of its own if none is named."""
         self.lanes += 1
         number = 100 + self.lanes if lane is None else lane
-        reply = self.submit(TakeDueDelays, lane=number, records_max=records_max, bytes_max=bytes_max)
+        until = Timestamp(self.wall_ms + ahead_ms)
+        reply = self.submit(
+            TakeDueDelays, lane=number, until=until, records_max=records_max, bytes_max=bytes_max
+        )
         assert isinstance(reply, DueDelays), reply
         assert reply.offsets == tuple(self.machine.pending.offset_of(each) for each in reply.ids)
         return list(reply.ids)
