@@ -80,8 +80,10 @@ AHEAD_MS = DelayOptions().ahead_ms
 RECORDS_MAX = 1_000
 BYTES_MAX = 1 << 20
 # A transaction costs as much as a hundred records: the next lane waits for some more of them. No record is
-# held back by more than this for those that are due behind it.
+# held back by more than this for those that are due behind it. A node that has no time to keep up gathers for
+# half as long as records are late already, so that fewer transactions leave it more of its time.
 GATHER_MS = 15
+GATHER_MS_MAX = 100
 # The coordinators of a node look at their clocks one after the other.
 MEET_MS = 2
 RETRY_MS = 5
@@ -352,8 +354,13 @@ class DelayPublisher:
             lane.is_busy = False
             return
         lane.waiting = len(sources)
-        self._take_at = Instant(self._clock.now() + GATHER_MS * MILLISECOND)
-        until = self._take_until(sources)
+        wall = self._clock.wall()
+        firsts = [first for each in sources if (first := self._delays.first_due(each.index)) is not None]
+        first = min(firsts, default=wall)
+        gather_ms = max(GATHER_MS, min((wall - first) // 2, GATHER_MS_MAX))
+        self._take_at = Instant(self._clock.now() + gather_ms * MILLISECOND)
+        # Ahead of the clock, unless records are late already.
+        until = Timestamp(max(wall, min(wall + AHEAD_MS, first + GATHER_MS)))
         for source in sources:
             self._delays.submit(
                 TakeDueDelays(
@@ -365,12 +372,6 @@ class DelayPublisher:
                     bytes_max=BYTES_MAX // len(sources),
                 )
             )
-
-    def _take_until(self, sources: list[_Source]) -> Timestamp:
-        """The time that a transaction waits for: ahead of the clock, unless records are late already."""
-        wall = self._clock.wall()
-        firsts = [first for each in sources if (first := self._delays.first_due(each.index)) is not None]
-        return Timestamp(max(wall, min(wall + AHEAD_MS, min(firsts, default=wall) + GATHER_MS)))
 
     def _took(self, lane: _Lane, source: _Source, reports: int, reply: DelayReply) -> None:
         if isinstance(reply, DueDelays):
