@@ -58,6 +58,11 @@ class Issuer:
         return jwt.encode(claims, self._key, "RS256", {"kid": KEY_ID})
 
 
+def java_token(directory: Path) -> Path:
+    """Where Kafka's own client finds its token."""
+    return directory / "token"
+
+
 class CertificatePair(NamedTuple):
     """PEM files of whoever has a certificate."""
 
@@ -117,7 +122,7 @@ class Login:
             module = "plain.PlainLoginModule" if self.mechanism == "PLAIN" else "scram.ScramLoginModule"
             words = f'username="{self.user}" password="{self.secret}"'
             return {"sasl.jaas.config": f"{package}.{module} required {words};"}
-        token = directory / f"token-{abs(hash(self.secret))}"
+        token = java_token(directory)
         token.write_text(self.secret)
         return {
             "sasl.jaas.config": f"{package}.oauthbearer.OAuthBearerLoginModule required;",

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import shutil
 import ssl
 import subprocess
@@ -23,10 +24,12 @@ from tests.compatibility.clients import java_programs, test_kafkajs
 from tests.compatibility.clients.child import Child
 from tests.compatibility.clients.client import PATIENCE_SECONDS, wait_until
 from tests.compatibility.clients.logins import TOKEN, WITH_TOKEN, EveryLogin, Outcome
-from tests.compatibility.secured_node import PASSWORD_MECHANISMS, Login, SecuredNode
+from tests.compatibility.secured_node import PASSWORD_MECHANISMS, Login, SecuredNode, java_token
 
 VALUE = b"hello " * 5_000
 KCAT = shutil.which("kcat")
+# Java's client reads tokens from where it is told to, if that is allowed.
+ALLOWED = "-Dorg.apache.kafka.sasl.oauthbearer.allowed"
 FAR_AWAY = 4_102_444_800
 LIBRDKAFKA_OUTCOMES = {
     KafkaError._AUTHENTICATION: Outcome.LOGIN_REFUSED,
@@ -34,7 +37,8 @@ LIBRDKAFKA_OUTCOMES = {
     KafkaError._TRANSPORT: Outcome.NOT_CONNECTED,
     KafkaError.TOPIC_AUTHORIZATION_FAILED: Outcome.DENIED,
 }
-PYTHON_CONNECT_SECONDS = 3
+# kafka-python says why in its log only, and goes on trying.
+BOOTSTRAP_MS = 1_500
 
 
 class ConfluentKafka:
@@ -146,25 +150,37 @@ class KafkaPythonToken(kafka.net.sasl.oauth.AbstractTokenProvider):
         return self._token
 
 
+class WarningTexts(logging.Handler):
+    """What a library has to say."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
 class KafkaPython:
     def visit(self, login: Login, topic: str) -> Outcome:
-        settings = python_settings(login)
+        settings = {**python_settings(login), "bootstrap_timeout_ms": BOOTSTRAP_MS}
         if login.mechanism == TOKEN:
             settings["sasl_oauth_token_provider"] = KafkaPythonToken(login.secret)
+        warnings, logger = WarningTexts(), logging.getLogger("kafka")
+        logger.addHandler(warnings)
         try:
             self._round_trip(settings, topic)
-        except (kafka.errors.TopicAuthorizationFailedError, kafka.errors.ClusterAuthorizationFailedError):
+        except kafka.errors.TopicAuthorizationFailedError:
             return Outcome.DENIED
-        except kafka.errors.AuthenticationFailedError:
-            return Outcome.LOGIN_REFUSED
-        except (kafka.errors.NoBrokersAvailable, kafka.errors.KafkaConnectionError):
-            return Outcome.NOT_CONNECTED
+        except kafka.errors.KafkaTimeoutError:
+            is_told = any("SaslAuthenticationFailed" in each for each in warnings.said)
+            return Outcome.LOGIN_REFUSED if is_told else Outcome.NOT_CONNECTED
+        finally:
+            logger.removeHandler(warnings)
         return Outcome.SERVED
 
     def _round_trip(self, settings: dict[str, Any], topic: str) -> None:
-        producer = kafka.KafkaProducer(
-            **settings, enable_idempotence=False, max_block_ms=PYTHON_CONNECT_SECONDS * 1_000
-        )
+        producer = kafka.KafkaProducer(**settings, enable_idempotence=False)
         try:
             producer.send(topic, VALUE).get(PATIENCE_SECONDS)
         finally:
@@ -208,8 +224,12 @@ class Aiokafka:
         settings = python_settings(login)
         if login.mechanism == TOKEN:
             settings["sasl_oauth_token_provider"] = AiokafkaToken(login.secret)
-        async with aiokafka.AIOKafkaProducer(**settings) as producer:
+        producer = aiokafka.AIOKafkaProducer(**settings)
+        try:
+            await producer.start()
             await producer.send_and_wait(topic, VALUE)
+        finally:
+            await producer.stop()
         consumer = aiokafka.AIOKafkaConsumer(topic, group_id=topic, auto_offset_reset="earliest", **settings)
         async with consumer:
             message = await asyncio.wait_for(consumer.getone(), PATIENCE_SECONDS)
@@ -267,6 +287,14 @@ class Kafkajs:
         return self._program.ask(client=client, topic=topic, value=VALUE.decode())
 
 
+@pytest.fixture(scope="module")
+def kafkajs_program() -> Iterator[Program]:
+    script = test_kafkajs.DRIVER.with_name("visits.js")
+    program = Program([str(test_kafkajs.NODE), str(script)], {"NODE_PATH": str(test_kafkajs.MODULES)})
+    yield program
+    program.stop()
+
+
 @pytest.mark.skipif(
     test_kafkajs.NODE is None or not (test_kafkajs.MODULES / "kafkajs").is_dir(),
     reason=f"kafkajs is not installed ({test_kafkajs.MODULES} is made by `make setup` where npm is there)",
@@ -274,12 +302,9 @@ class Kafkajs:
 class TestKafkajs(EveryLogin):
     """kafkajs."""
 
-    @pytest.fixture(scope="class")
-    def visitor(self) -> Iterator[Kafkajs]:
-        script = test_kafkajs.DRIVER.with_name("visits.js")
-        program = Program([str(test_kafkajs.NODE), str(script)], {"NODE_PATH": str(test_kafkajs.MODULES)})
-        yield Kafkajs(program)
-        program.stop()
+    @pytest.fixture
+    def visitor(self, kafkajs_program: Program) -> Kafkajs:
+        return Kafkajs(kafkajs_program)
 
 
 class Java:
@@ -293,16 +318,24 @@ class Java:
         )
 
 
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Java]:
+    directory = tmp_path_factory.mktemp("java")
+    token = java_token(directory)
+    try:
+        command = java_programs.command(directory, "Visits")
+    except PeerUnavailable as reason:
+        pytest.skip(f"Kafka's client cannot be run here: {reason}")
+    program = Program(
+        [command[0], f"{ALLOWED}.urls={token.as_uri()}", f"{ALLOWED}.files={token}", *command[1:]]
+    )
+    yield Java(program, directory)
+    program.stop()
+
+
 class TestJava(EveryLogin):
     """Kafka's own client."""
 
-    @pytest.fixture(scope="class")
-    def visitor(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Java]:
-        directory = tmp_path_factory.mktemp("java")
-        try:
-            command = java_programs.command(directory, "Visits")
-        except PeerUnavailable as reason:
-            pytest.skip(f"Kafka's client cannot be run here: {reason}")
-        program = Program(command)
-        yield Java(program, directory)
-        program.stop()
+    @pytest.fixture
+    def visitor(self, java: Java) -> Java:
+        return java

@@ -8,6 +8,10 @@
 The server keeps, of a salted password, H(client key) and the server key: the proof is the client key,
 masked by a signature over all four messages. A user that does not exist gets a salt as well, always the
 same, and is refused at the end like one with a wrong password.
+
+librdkafka before 2.6.1, which Debian 12 and kcat have, writes its own nonce twice in its last message,
+`r=<nonce><nonce><more>`. That is let through, and nothing else is: the proof is over the server's message with
+the server's nonce, so that it is as fresh as any other.
 """
 
 import base64
@@ -76,6 +80,7 @@ class ScramExchange:
         self._nonce = nonce
         self._credential_of = credential
         self._credential: ScramCredential | None = None
+        self._client_nonce = ""
         self._header = b""
         self._said = b""
 
@@ -100,7 +105,7 @@ class ScramExchange:
             return Refused(f"{user} wants to act as {authorization_id}")
         self._header = binding + b"," + authorization + b","
         credential = self._credential = self._credential_of(user)
-        self._nonce = nonce + self._nonce
+        self._client_nonce, self._nonce = nonce, nonce + self._nonce
         salt = base64.b64encode(credential.salt).decode()
         answer = f"r={self._nonce},s={salt},i={credential.iterations}".encode()
         self._said = bare + b"," + answer
@@ -116,7 +121,8 @@ class ScramExchange:
             return Refused("not a last SCRAM message")
         if not fields[0].startswith(b"c=") or header != self._header:
             return Refused("the client's header is not the one it began with")
-        if fields[1:2] != [b"r=" + self._nonce.encode()]:
+        agreed = self._nonce.encode()
+        if fields[1:2] not in ([b"r=" + agreed], [b"r=" + self._client_nonce.encode() + agreed]):
             return Refused("the nonce is not the one that was agreed on")
         name = self._mechanism.hash_name
         said = self._said + b"," + without_proof

@@ -9,7 +9,8 @@
 A login expires when its token does, or after `connections.max.reauth.ms` (KIP-368): a client that logs in
 again in time is served without a gap, as the same principal and by the same mechanism; another one is closed
 with its next request. A login that fails is answered after a while, the longer the more have failed from
-there, and then the connection is closed.
+there, and the connection is closed a moment later: clients that find the end of a connection right behind an
+answer may not read the answer (kafka-python).
 """
 
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from penstock.server.kafka.request import Request
 
 SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY = 17, 36
 BEFORE_LOGIN = frozenset({API_VERSIONS_KEY, SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY})
+CLOSED_AFTER_MS = 100
 # Why is said in the log: a stranger need not know whether the user exists.
 FAILED = "authentication failed: unknown user, or the credentials are wrong"
 
@@ -139,7 +141,8 @@ class ConnectionAuthentication:
         def reply() -> None:
             if call.is_open:
                 call.reply(_response(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILED))
-                call.close()
+                # Nothing is read of it any more.
+                self._after_ms(CLOSED_AFTER_MS, call.close)
 
         self._after_ms(delay_ms, reply)
 

@@ -88,6 +88,26 @@ def test_an_unknown_user_is_asked_and_refused_like_one_with_a_wrong_password() -
     )
 
 
+def last_step(nonce: str) -> object:
+    """What comes of a last message that is right but for its nonce."""
+    login = exchange()
+    bare = b"n=user,r=abc"
+    first = login.step(b"n,," + bare)
+    assert isinstance(first, Challenge)
+    last = b"c=biws,r=" + nonce.encode()
+    return login.step(last + b",p=" + proof(SHA_256, "pencil", bare + b"," + first.content + b"," + last))
+
+
+def test_a_client_that_writes_its_nonce_twice_logs_in_as_those_of_debian_do() -> None:
+    assert isinstance(last_step("abc" + SERVER_NONCE), LoggedIn)
+    assert isinstance(last_step("abcabc" + SERVER_NONCE), LoggedIn)
+
+
+@pytest.mark.parametrize("nonce", [SERVER_NONCE, "abx" + SERVER_NONCE, "xyzabc" + SERVER_NONCE, "abcabc"])
+def test_a_client_with_another_nonce_is_refused(nonce: str) -> None:
+    assert last_step(nonce) == Refused("the nonce is not the one that was agreed on")
+
+
 def test_names_with_commas_and_equal_signs_are_escaped() -> None:
     logged_in = log_in(exchange(user="a,b=c"), SHA_256, "a=2Cb=3Dc", "pencil")
 
