@@ -59,7 +59,7 @@ def test_a_member_leases_messages_and_acknowledges_them(rest: RestClient, topic:
     acked = rest("POST", f"/v1/groups/{topic}/ack", {"receipts": [first]})
     assert (acked.status_code, acked.json()["settled"]) == (200, 1)
     again = rest("POST", f"/v1/groups/{topic}/ack", {"receipts": [first]})
-    assert (again.status_code, again.json()["field"]) == (409, "receipts.0")
+    assert (again.status_code, again.json()["field"]) == (409, "receipts[0]")
     assert again.json()["code"] == "INVALID_RECORD_STATE"
     assert rest("POST", f"/v1/groups/{topic}/renew", {"receipts": [second]}).status_code == 200
     nacked = rest("POST", f"/v1/groups/{topic}/nack", {"receipts": [second], "delay_ms": 0})
@@ -167,11 +167,11 @@ def test_each_wrong_receipt_gets_its_own_error(rest: RestClient, topic: str) -> 
     (message,) = poll(rest, topic, "worker", topics=topic)
 
     wrong = rest("POST", f"/v1/groups/{topic}/ack", {"receipts": ["nonsense"]})
-    assert (wrong.status_code, wrong.json()["field"]) == (400, "receipts.0")
+    assert (wrong.status_code, wrong.json()["field"]) == (400, "receipts[0]")
     mixed = rest("POST", f"/v1/groups/{topic}/ack", {"receipts": ["nonsense", message["receipt"]]})
     assert (mixed.status_code, mixed.json()["settled"]) == (200, 1)
     bad, good = mixed.json()["results"]
-    assert (bad["error"]["status"], bad["error"]["field"]) == (400, "receipts.0")
+    assert (bad["error"]["status"], bad["error"]["field"]) == (400, "receipts[0]")
     assert good == {"receipt": message["receipt"]}
     assert rest("POST", f"/v1/groups/{topic}/ack", {"receipts": ["x", "y"]}).status_code == 409
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from penstock.server.gateway.options import RestOptions
+from penstock.testing import Broker
 from tests.integration.gateway.conftest import RestClient
 
 
@@ -139,6 +141,84 @@ def test_a_message_that_cannot_be_names_the_field(rest: RestClient, body: dict[s
     )
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/topics", b'{"name": "\xff"}'),
+        ("POST", "/v1/topics/utf/publish", b'{"key": "\xff", "value": 1}'),
+        ("POST", "/v1/topics/utf/publish", b'{"value": "\xff"}'),
+        ("POST", "/v1/topics/utf/batch", b'{"messages": [{"headers": {"a": "\xff"}, "value": 1}]}'),
+        ("POST", "/produce", b'{"topic": "utf", "key": "\xff", "value": 1}'),
+        ("POST", "/v1/groups/g/join", b'{"topics": ["\xff"]}'),
+    ],
+)
+def test_a_body_that_is_not_utf_8_is_not_json(rest: RestClient, method: str, path: str, body: bytes) -> None:
+    response = rest(method, path, body)
+
+    assert response.status_code == 400, response.text
+    assert "UTF-8" in response.json()["detail"]
+
+
+def test_a_line_that_is_not_utf_8_does_not_hold_up_the_others(rest: RestClient) -> None:
+    lines = b'{"value": 1}\n{"key": "\xff", "value": 2}\n{"value": "\xff"}\n{"value": 4}\n'
+    headers = {"content-type": "application/x-ndjson"}
+
+    response = rest("POST", "/v1/topics/utf-lines/batch", lines, headers=headers)
+
+    results = [json.loads(line) for line in response.text.splitlines()]
+    assert [one.get("error", {}).get("status") for one in results] == [None, 400, 400, None], results
+    assert [one["value"] for one in read(rest, "utf-lines")["messages"]] == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"delay_ms": 367 * 86_400_000}, "delay_ms"),
+        ({"deliver_at": 10**15 - 1}, "deliver_at"),
+        ({"deliver_at": "9999-12-31T23:59:59Z"}, "deliver_at"),
+    ],
+    ids=["delay", "milliseconds", "date"],
+)
+def test_a_time_that_is_too_late_names_the_field(
+    rest: RestClient, fields: dict[str, Any], field: str
+) -> None:
+    body = {"value": 1} | fields
+
+    response = rest("POST", "/v1/topics/too-late/publish", body)
+    batch = rest("POST", "/v1/topics/too-late/batch", {"messages": [{"value": 1}, body]})
+
+    assert (response.status_code, response.json().get("field")) == (400, field), response.text
+    assert (batch.status_code, batch.json().get("field")) == (400, f"messages[1].{field}"), batch.text
+
+
+def test_a_date_before_1970_is_past_as_any_other(rest: RestClient) -> None:
+    message = {"value": "ancient", "deliver_at": "0001-01-01T00:00:00Z"}
+
+    assert rest("POST", "/v1/topics/ancient/publish", message).status_code == 202
+    assert [one["value"] for one in read(rest, "ancient", "?wait_ms=20000")["messages"]] == ["ancient"]
+
+
+def test_a_key_that_chooses_no_partition_is_what_is_wrong(rest: RestClient, embedded: Broker) -> None:
+    wide = RestClient(embedded, RestOptions())
+
+    response = wide("POST", "/v1/topics/wide-keys/publish", {"key": "k" * 2_000_000, "value": 1})
+    wide.close()
+
+    assert (response.status_code, response.json()["field"]) == (413, "key"), response.text
+
+
+@pytest.mark.parametrize("fields", [{}, {"delay_ms": 10}], ids=["now", "later"])
+def test_internal_topics_are_not_for_clients(rest: RestClient, fields: dict[str, int]) -> None:
+    rest("POST", "/v1/topics/some/publish", {"value": 1, "delay_ms": 1})
+
+    published = rest("POST", "/v1/topics/__delayed/publish", {"value": 1} | fields)
+    deleted = rest("DELETE", "/v1/topics/__delayed")
+
+    assert (published.status_code, published.json()["field"]) == (400, "topic"), published.text
+    assert (deleted.status_code, deleted.json()["field"]) == (400, "topic"), deleted.text
+    assert rest("GET", "/v1/topics/__delayed").status_code == 200
+
+
 def test_a_batch_says_what_became_of_each_message(rest: RestClient) -> None:
     messages = [{"value": 1}, {"value": 2, "partition": 5}]
 
@@ -164,6 +244,10 @@ def test_lines_are_published_as_they_come(rest: RestClient) -> None:
     assert [one["offset"] for one in results if "offset" in one] == list(range(1_199))
     assert summary.json()["published"] == 1_199
     assert [one["line"] for one in summary.json()["errors"]] == [601]
+    apart = rest(
+        "POST", "/v1/topics/lines/batch?results=summary", b'\n\n{"value": 1}\n\n{\n', headers=headers
+    )
+    assert [one["line"] for one in apart.json()["errors"]] == [5]
     too_long = rest("POST", "/v1/topics/lines/batch", b"x" * 100_001, headers=headers)
     assert too_long.status_code == 413
 

@@ -151,6 +151,8 @@ def test_requests_behind_each_other_are_answered_in_order(embedded: Broker) -> N
     ("body", "status", "field"),
     [
         (b'{"value": 1', 400, None),
+        (b'{"key": "\xff", "value": 1}', 400, None),
+        (b'{"value": "\xff"}', 400, "value"),
         ({"value": 1, "partition": 99}, 404, "partition"),
         ({"key": "k"}, 400, "value"),
         ({"value": 1, "more": 2}, 400, "more"),

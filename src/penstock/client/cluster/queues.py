@@ -385,6 +385,8 @@ def _problem(record: DelayedPublish, topic: ClusterTopic | ClusterError) -> Clus
     """Why a record cannot be published to a topic."""
     if isinstance(topic, ClusterError):
         return topic
+    if topic.is_internal:
+        return ClusterError(ErrorCode.INVALID_TOPIC_EXCEPTION, "clients may not write to internal topics")
     if record.partition is not None and record.partition >= len(topic.partitions):
         detail = f"topic {record.topic} has no partition {record.partition}"
         return ClusterError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail)

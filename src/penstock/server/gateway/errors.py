@@ -13,6 +13,8 @@ class GatewayStatus(NamedTuple):
     title: str
 
 
+# What the cluster keeps there is gone with them: offsets, queues, delayed messages, transactions.
+NOT_DELETED = "internal topics are not deleted here"
 INVALID = GatewayStatus(400, "INVALID_ARGUMENT", "Invalid request")
 UNAUTHENTICATED = GatewayStatus(401, "UNAUTHENTICATED", "Not authenticated")
 FORBIDDEN = GatewayStatus(403, "PERMISSION_DENIED", "Not allowed")

@@ -19,17 +19,20 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from penstock.client.cluster.publisher import OutgoingRecord
+from penstock.core.delays import DelayOptions
 from penstock.core.queues.record_headers import PRIORITY, TTL_MS
 from penstock.core.records import Record
 from penstock.runtime.loop import MachineClock
 from penstock.server.http.operations import RestAnswer, RestStruct
-from penstock.server.http.problem import ProblemBody, invalid
+from penstock.server.http.problem import ProblemBody, invalid, not_utf_8
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 # Until the year 33,658, which is as far as queues read.
 TIME_MS_MAX = 10**15 - 1
 HEADERS_MAX = 1_000
+DELAY_MS_MAX = DelayOptions().delay_ms_max
+TOO_LATE = f"a message is delayed by {DELAY_MS_MAX // 86_400_000} days at most"
 ACKS = {"none": 0, "leader": 1, "all": -1}
 NO_VALUE = msgspec.Raw(b"")
 NULL = b"null"
@@ -128,6 +131,12 @@ def outgoing(message: MessageBody, where: str = "") -> OutgoingRecord:
         raise invalid(f"{where}value", "a message has a `value` or a `value_base64`")
     elif value == NULL:
         value = None
+    elif not value.isascii():
+        # What is not decoded is not checked by msgspec either.
+        try:
+            value.decode()
+        except UnicodeDecodeError as error:
+            raise not_utf_8(error, f"{where}value") from None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     if message.headers or message.priority is not None or message.ttl_ms is not None:
         headers = _headers(message, where)
@@ -163,11 +172,17 @@ def deliver_at_ms(message: MessageBody, where: str = "") -> int | None:
         return None
     if message.delay_ms is not None and message.deliver_at is not None:
         raise invalid(f"{where}deliver_at", "a message has `delay_ms` or `deliver_at`, not both")
+    now = int(MachineClock().wall())
     if message.delay_ms is not None:
-        return int(MachineClock().wall()) + message.delay_ms
-    if isinstance(message.deliver_at, datetime):
-        return int(message.deliver_at.timestamp() * 1_000)
-    return message.deliver_at
+        if message.delay_ms > DELAY_MS_MAX:
+            raise invalid(f"{where}delay_ms", TOO_LATE)
+        return now + message.delay_ms
+    due = message.deliver_at
+    if isinstance(due, datetime):
+        due = max(0, int(due.timestamp() * 1_000))
+    if due is not None and due > now + DELAY_MS_MAX:
+        raise invalid(f"{where}deliver_at", TOO_LATE)
+    return due
 
 
 def message_view(topic: str, partition: int, record: Record) -> MessageView:

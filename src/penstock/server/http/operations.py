@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.memory import RETRY_AFTER_SECONDS, MemoryShare
 from penstock.server.http.body import read_body
-from penstock.server.http.problem import PROBLEM_JSON, Problem, invalid, invalid_json
+from penstock.server.http.problem import PROBLEM_JSON, Problem, invalid, invalid_json, not_utf_8
 
 JSON = "application/json"
 QUERY_FIELDS_MAX = 100
@@ -194,5 +194,7 @@ def decode_body(content: bytes, kind: type[B]) -> B:
         return msgspec.json.decode(content, type=kind)
     except msgspec.DecodeError as error:
         raise invalid_json(error) from None
+    except UnicodeDecodeError as error:
+        raise not_utf_8(error) from None
     except RecursionError:
         raise invalid(None, "this JSON is nested too deeply") from None

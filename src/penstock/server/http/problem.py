@@ -71,6 +71,11 @@ def invalid_json(error: msgspec.DecodeError, where: str = "") -> Problem:
     return invalid(where.rstrip(".") or None, f"this is not JSON: {detail}")
 
 
+def not_utf_8(error: UnicodeDecodeError, field: str | None = None) -> Problem:
+    """Text that is none; msgspec does not say in which field."""
+    return invalid(field, f"this is not JSON: it is not UTF-8 ({error.reason})")
+
+
 def no_memory(error: MemoryUsedUp) -> Problem:
     """A request that there is no room for at the moment."""
     return Problem(503, "Too many bytes at once", str(error))

@@ -365,7 +365,7 @@ async def commit(backend: GatewayBackend, request: RestRequest[NoQuery, CommitBo
         if error is not None:
             index = list(offsets).index((topic, partition))
             raise failed(
-                error.code, f"the position in {topic}/{partition} was not stored", f"offsets.{index}"
+                error.code, f"the position in {topic}/{partition} was not stored", f"offsets[{index}]"
             )
     for place, offset in offsets.items():
         if place in member.positions:
@@ -644,7 +644,7 @@ async def _settle(
     errors = await backend.queues.settle(group, action, receipts, **details)
     results = []
     for index, (receipt, error) in enumerate(zip(receipts, errors, strict=True)):
-        problem = None if error is None else failed(error.code, error.detail, f"receipts.{index}")
+        problem = None if error is None else failed(error.code, error.detail, f"receipts[{index}]")
         if problem is not None and len(receipts) == 1:
             raise problem
         results.append(SettledReceipt(receipt=receipt, error=None if problem is None else problem.body))

@@ -37,7 +37,7 @@ from penstock.server.http.operations import (
     decode_body,
     parse_query,
 )
-from penstock.server.http.problem import Problem, failed, invalid, invalid_json, no_memory
+from penstock.server.http.problem import Problem, failed, invalid, invalid_json, no_memory, not_utf_8
 
 OPERATIONS = OperationTable("publish", "Publishing messages")
 NDJSON = "application/x-ndjson"
@@ -109,7 +109,7 @@ async def publish(backend: GatewayBackend, scope: Scope, receive: Receive, send:
     content = await read_body(receive, limits.body_bytes_max, seconds, scope[MEMORY])
     try:
         body = _PUBLISH.decode(content)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         body = decode_body(content, PublishBody)
     query = scope["query_string"]
     acks = body.acks or (parse_query(PublishQuery, query).acks if query else None) or "all"
@@ -132,7 +132,7 @@ def publish_soon(
         if body.delay_ms is not None or body.deliver_at is not None:
             return False
         record = outgoing(body)
-    except (msgspec.DecodeError, RecursionError, Problem):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Problem):
         return False
 
     def done(outcome: PublishResult) -> None:
@@ -328,7 +328,16 @@ def _outcome(topic: str, outcome: Outcome) -> bytes:
 def _field(error: ClusterError) -> str | None:
     if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION:
         return "topic"
+    if error.code == ErrorCode.MESSAGE_TOO_LARGE:
+        return "key" if "chooses no partition" in error.detail else None
     return "partition" if "no partition" in error.detail else None
+
+
+class _Lines(NamedTuple):
+    """Lines of a stream that have messages, by number from 1 on, and the bytes that were read with them."""
+
+    numbers: list[int]
+    size_bytes: int
 
 
 class PublishStream(Response):
@@ -346,21 +355,21 @@ class PublishStream(Response):
         self._acks: Acks = request.query.acks or "all"
         self._is_summary = request.query.results == "summary"
         self._has_begun = False
-        self._lines = self._published = 0
+        self._lines_read = self._published = 0
         self._errors: list[tuple[int, Problem | ClusterError]] = []
         self._failed = 0
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
-        under_way: deque[tuple[asyncio.Task[list[Outcome]], int]] = deque()
+        under_way: deque[tuple[asyncio.Task[list[Outcome]], _Lines]] = deque()
         end: Problem | None = None
         async with asyncio.TaskGroup() as tasks:
             try:
-                async for group, size in self._groups(receive):
+                async for group, lines in self._groups(receive):
                     if len(under_way) == GROUPS_UNDER_WAY_MAX:
                         await self._finish_group(*under_way.popleft(), send)
                     records, own_acks = zip(*group, strict=True)
                     stored = store_each(self._backend, self._topic, records, own_acks, self._acks)
-                    under_way.append((tasks.create_task(stored), size))
+                    under_way.append((tasks.create_task(stored), lines))
             except Problem as problem:
                 end = problem
             except ClientGone:
@@ -371,13 +380,13 @@ class PublishStream(Response):
         if end is not None:
             if not self._has_begun and not self._is_summary:
                 raise end
-            await self._respond([end], send)
+            await self._respond([end], [self._lines_read + 1], send)
         await self._finish(send)
 
     async def _groups(
         self, receive: Receive
-    ) -> AsyncIterator[tuple[list[tuple[IncomingRecord, Acks | None]], int]]:
-        """The messages of some lines, and the bytes of these, which count until the group is finished."""
+    ) -> AsyncIterator[tuple[list[tuple[IncomingRecord, Acks | None]], "_Lines"]]:
+        """The messages of some lines, and these, whose bytes count until the group is finished."""
         limits = self._backend.limits
         rest = b""
         async for chunk in body_chunks(receive, limits.body_timeout_ms / 1_000):
@@ -391,24 +400,28 @@ class PublishStream(Response):
             for start in range(0, len(lines), GROUP_MESSAGES_MAX):
                 some = lines[start : start + GROUP_MESSAGES_MAX]
                 size = sum(map(len, some)) + len(some)
-                if group := [_message(line) for line in some if line.strip()]:
-                    yield group, size
+                first = self._lines_read + 1
+                self._lines_read += len(some)
+                numbers = [first + at for at, line in enumerate(some) if line.strip()]
+                if numbers:
+                    yield [_message(some[number - first]) for number in numbers], _Lines(numbers, size)
                 else:
                     self._memory.give_back(size)
         if rest.strip():
-            yield [_message(rest)], len(rest)
+            yield [_message(rest)], _Lines([self._lines_read + 1], len(rest))
 
-    async def _finish_group(self, publishing: "asyncio.Task[list[Outcome]]", size: int, send: Send) -> None:
-        await self._respond(await publishing, send)
-        self._memory.give_back(size)
+    async def _finish_group(
+        self, publishing: "asyncio.Task[list[Outcome]]", lines: "_Lines", send: Send
+    ) -> None:
+        await self._respond(await publishing, lines.numbers, send)
+        self._memory.give_back(lines.size_bytes)
 
-    async def _respond(self, outcomes: list[Outcome], send: Send) -> None:
-        for outcome in outcomes:
-            self._lines += 1
+    async def _respond(self, outcomes: list[Outcome], numbers: list[int], send: Send) -> None:
+        for number, outcome in zip(numbers, outcomes, strict=True):
             if isinstance(outcome, ClusterError | Problem):
                 self._failed += 1
                 if len(self._errors) < ERRORS_SHOWN_MAX:
-                    self._errors.append((self._lines, outcome))
+                    self._errors.append((number, outcome))
             else:
                 self._published += 1
         if not self._is_summary:
@@ -444,5 +457,7 @@ def _message(line: bytes) -> tuple[IncomingRecord, Acks | None]:
         return problem, None
     except msgspec.DecodeError as error:
         return invalid_json(error), None
+    except UnicodeDecodeError as error:
+        return not_utf_8(error), None
     except RecursionError:
         return invalid(None, "this JSON is nested too deeply"), None

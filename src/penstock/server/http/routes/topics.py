@@ -7,6 +7,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from penstock.client.cluster import ClusterTopic
+from penstock.core.metadata import is_internal
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
@@ -20,6 +21,7 @@ from penstock.core.protocol.messages.describe_configs import (
 )
 from penstock.core.protocol.schema import ZERO_UUID
 from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.gateway.errors import NOT_DELETED
 from penstock.server.http.operations import (
     NoQuery,
     OperationTable,
@@ -124,6 +126,8 @@ async def describe_topic(backend: GatewayBackend, request: RestRequest[NoQuery, 
 @OPERATIONS.add("DELETE", "/v1/topics/{topic}", "Delete a topic and its messages", status=204)
 async def delete_topic(backend: GatewayBackend, request: RestRequest[NoQuery, None]) -> Response:
     name = request.path["topic"]
+    if is_internal(name):
+        raise failed(ErrorCode.INVALID_TOPIC_EXCEPTION, NOT_DELETED, "topic")
     asked = DeleteTopicsRequestTopic(name=name, topic_id=ZERO_UUID)
     answer = await backend.cluster.ask(
         DeleteTopicsRequest(topics=(asked,), topic_names=(name,), timeout_ms=ADMIN_MS)
