@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from penstock.client.cluster import OutgoingRecord
@@ -199,7 +199,8 @@ def test_the_same_consumer_again_takes_the_connection_over(url: str, socket: Soc
         ('{"op": "enqueue", "id": 7}', "topic"),
         ('{"op": "enqueue", "id": 7, "topic": "t", "surprise": 1}', "surprise"),
         ('{"op": "enqueue", "id": 7, "topic": "t"}', "messages"),
-        ('{"op": "enqueue", "topic": "t", "message": {"value_base64": "%"}}', "messages[0].value_base64"),
+        ('{"op": "enqueue", "topic": "t", "message": {"value_base64": "%"}}', "message.value_base64"),
+        ('{"op": "enqueue", "topic": "t", "message": {"value": 1}, "messages": [{}]}', "messages[0].value"),
         ('{"op": "dequeue", "id": 7, "topic": "t", "max": 0}', "max"),
         ('{"op": "dequeue", "id": 7}', "topic"),
         ('{"op": "subscribe", "id": 7, "topic": "t", "credits": -1}', "credits"),
@@ -218,6 +219,51 @@ def test_a_malformed_frame_gets_one_clear_error_and_the_connection_stays(
     error = json.loads(reply) if isinstance(reply, str) else msgspec.msgpack.decode(reply)
     assert (error["op"], error["status"], error.get("field")) == ("error", 400, field), error
     assert socket.ask("ping")["op"] == "pong"
+
+
+def test_bytes_that_are_no_messagepack_are_not_called_json(socket: Socket) -> None:
+    socket.connection.send(b"\xc1")
+
+    error = msgspec.msgpack.decode(socket.connection.recv(timeout=20))
+
+    assert error["detail"].startswith("this is not MessagePack:"), error
+
+
+def test_what_is_wrong_with_a_message_of_many_is_named(socket: Socket, topic: str) -> None:
+    nowhere = {"value": 1, "partition": 9}
+    late = {"value": 1, "delay_ms": 10**14}
+
+    results = socket.ask("enqueue", topic=topic, messages=[{"value": 0}, nowhere])["results"]
+    unnamed = socket.ask("enqueue", topic="a/b", message={"value": 1})["results"]
+    refused = socket.ask("enqueue", topic=topic, messages=[{"value": 1}, late])
+
+    assert ("error" in results[0], results[1]["error"]["field"]) == (False, "partition")
+    assert unnamed[0]["error"]["field"] == "topic"
+    assert (refused["status"], refused["field"]) == (400, "messages[1].delay_ms")
+
+
+def test_a_position_that_is_none_takes_the_others_neither_along_nor_back(
+    url: str, socket: Socket, topic: str
+) -> None:
+    for number in range(3):
+        socket.ask("enqueue", topic=topic, message={"value": number})
+    assert values(socket.ask("dequeue", topic=topic, max=3)) == [0, 1, 2]
+
+    settled = socket.ask("ack", receipts=[f"{topic}/0/1", f"{topic}/7/0", "nowhere-at-all/0/0"])
+    late = socket.ask("ack", receipts=[f"{topic}/0/0"])
+
+    assert (settled["settled"], [each["index"] for each in settled["errors"]]) == (1, [1, 2])
+    assert late["settled"] == 1
+    with connect(f"{url}/v1/ws?consumer={socket.welcome['consumer']}") as connection:
+        assert values(Socket(connection).ask("dequeue", topic=topic, max=3)) == [2]
+
+
+def test_a_path_that_is_none_is_not_found(url: str) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        connect(f"{url}/v1/nowhere")
+
+    assert refused.value.response.status_code == 404
+    assert json.loads(refused.value.response.body)["title"] == "Not found"
 
 
 def test_a_frame_that_is_too_large_closes_the_connection(socket: Socket) -> None:

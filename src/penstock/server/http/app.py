@@ -166,8 +166,5 @@ class RestApp:
 
 
 async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] != "http":
-        await send({"type": "websocket.close", "code": 4404, "reason": "there is no such path"})
-        return
     detail = f"there is no {scope['path']}; /docs lists what there is"
     await problem_response(Problem(404, "Not found", detail))(scope, receive, send)

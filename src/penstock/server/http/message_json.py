@@ -13,13 +13,15 @@ import base64
 import binascii
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from penstock.client.cluster import ClusterError
 from penstock.client.cluster.publisher import OutgoingRecord
 from penstock.core.delays import DelayOptions
+from penstock.core.protocol import ErrorCode
 from penstock.core.queues.record_headers import PRIORITY, TTL_MS
 from penstock.core.records import Record
 from penstock.runtime.loop import MachineClock
@@ -166,7 +168,17 @@ def _decode(text: str, field: str) -> bytes:
         raise invalid(field, "this is not base64") from None
 
 
-def deliver_at_ms(message: MessageBody, where: str = "") -> int | None:
+class TimedMessage(Protocol):
+    """A message that may be for later."""
+
+    @property
+    def delay_ms(self) -> int | None: ...
+
+    @property
+    def deliver_at(self) -> int | datetime | None: ...
+
+
+def deliver_at_ms(message: TimedMessage, where: str = "") -> int | None:
     """When a message is to be published; None is now."""
     if message.delay_ms is None and message.deliver_at is None:
         return None
@@ -183,6 +195,15 @@ def deliver_at_ms(message: MessageBody, where: str = "") -> int | None:
     if due is not None and due > now + DELAY_MS_MAX:
         raise invalid(f"{where}deliver_at", TOO_LATE)
     return due
+
+
+def refused_field(error: ClusterError) -> str | None:
+    """The field of a message that the cluster has refused it for, as far as that is known."""
+    if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+        return "topic"
+    if error.code == ErrorCode.MESSAGE_TOO_LARGE:
+        return "key" if "chooses no partition" in error.detail else None
+    return "partition" if "no partition" in error.detail else None
 
 
 def message_view(topic: str, partition: int, record: Record) -> MessageView:

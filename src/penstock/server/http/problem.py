@@ -57,7 +57,7 @@ def invalid(field: str | None, detail: str) -> Problem:
     return Problem(400, "Invalid request", detail, field=field, code=ErrorCode.INVALID_REQUEST.name)
 
 
-def invalid_json(error: msgspec.DecodeError, where: str = "") -> Problem:
+def invalid_json(error: msgspec.DecodeError, where: str = "", *, syntax: str = "JSON") -> Problem:
     """What msgspec says about a body; `where` is put before the field that it names."""
     text = str(error)
     found = _PATH.search(text)
@@ -68,7 +68,7 @@ def invalid_json(error: msgspec.DecodeError, where: str = "") -> Problem:
     detail = text if found is None else text[: found.start()]
     if isinstance(error, msgspec.ValidationError):
         return invalid(where + path if path else (where.rstrip(".") or None), detail)
-    return invalid(where.rstrip(".") or None, f"this is not JSON: {detail}")
+    return invalid(where.rstrip(".") or None, f"this is not {syntax}: {detail}")
 
 
 def not_utf_8(error: UnicodeDecodeError, field: str | None = None) -> Problem:

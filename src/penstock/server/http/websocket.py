@@ -28,7 +28,7 @@ Left out: subscriptions that survive a connection; whoever reconnects subscribes
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs
 
@@ -42,7 +42,6 @@ from penstock.client.cluster.queues import DelayedPublish
 from penstock.core.protocol.messages.queue_settle import ACKNOWLEDGE, REJECT, RELEASE, RENEW, RETURN
 from penstock.core.queues.record_headers import PRIORITY, TTL_MS
 from penstock.observability import log
-from penstock.runtime.loop import MachineClock
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.leases import HeldLeases, receive
 from penstock.server.gateway.members import GroupMember, Place
@@ -55,6 +54,7 @@ from penstock.server.http.message_json import (
     MessageBody,
     deliver_at_ms,
     outgoing,
+    refused_field,
 )
 from penstock.server.http.problem import Problem, failed, invalid, invalid_json, no_memory
 from penstock.server.http.routes.groups import DELAY_MS_MAX, message_fields, read_assigned
@@ -523,11 +523,13 @@ class WebSocketSession:
             raise invalid("messages", "there is nothing to publish")
         read = _text_record if isinstance(frame, TextEnqueue) else _binary_record
         records: list[tuple[OutgoingRecord, int | None]] = []
+        singles = len(given) - len(frame.messages)
         for index, message in enumerate(given):
             try:
                 records.append(read(message))
             except Problem as problem:
-                raise problem.within(f"messages[{index}].") from None
+                where = "message." if index < singles else f"messages[{index - singles}]."
+                raise problem.within(where) from None
         now = [record for record, due in records if due is None]
         stored: list[Any] = []
         if now:
@@ -672,25 +674,22 @@ class WebSocketSession:
         return _settled([None if each is None else failed(each.code, each.detail) for each in outcomes])
 
     async def _commit(self, ids: Sequence[str]) -> dict[str, Any]:
-        problems: list[Problem | None] = []
+        places = [_place(each) for each in ids]
         offsets: dict[Place, int] = {}
-        for each in ids:
-            place = _place(each)
-            if isinstance(place, Problem):
-                problems.append(place)
-                continue
-            problems.append(None)
-            where, offset = place
-            # Late acknowledgements take no position back.
-            offsets[where] = max(offset + 1, offsets.get(where, 0), self._committed.get(where, 0))
+        for place in places:
+            if not isinstance(place, Problem):
+                where, offset = place
+                # Late acknowledgements take no position back.
+                offsets[where] = max(offset + 1, offsets.get(where, 0), self._committed.get(where, 0))
+        stored: Mapping[Place, ClusterError | None] = {}
         if offsets:
             stored = await self._backend.membership.commit(self._reader.group, offsets)
-            for (topic, partition), error in stored.items():
-                if error is not None:
-                    raise failed(error.code, f"the position in {topic}/{partition} was not stored")
-            for where, offset in offsets.items():
+        for where, offset in offsets.items():
+            if stored.get(where) is None:
                 self._committed[where] = max(offset, self._committed.get(where, 0))
-        return _settled(problems)
+        return _settled(
+            [each if isinstance(each, Problem) else _unstored(each[0], stored) for each in places]
+        )
 
     # Frames to the client.
 
@@ -741,7 +740,7 @@ def _malformed(frame: Any, error: Exception) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         frame_id = None
     if isinstance(error, msgspec.DecodeError):
-        problem = invalid_json(error)
+        problem = invalid_json(error, syntax="JSON" if isinstance(frame, str) else "MessagePack")
     else:
         problem = invalid(None, "this frame cannot be read")
     return {"op": "error", **_error(problem), "id": frame_id}
@@ -758,7 +757,7 @@ def _settled(problems: Sequence[Problem | None]) -> dict[str, Any]:
 
 def _stored(outcome: RecordPosition | ClusterError) -> StoredMessage | dict[str, Any]:
     if isinstance(outcome, ClusterError):
-        return {"error": _error(failed(outcome.code, outcome.detail))}
+        return {"error": _error(failed(outcome.code, outcome.detail, refused_field(outcome)))}
     partition, offset, timestamp_ms = outcome
     return StoredMessage(partition, None if offset < 0 else offset, timestamp_ms)
 
@@ -780,12 +779,7 @@ def _binary_record(message: BinaryMessage) -> tuple[OutgoingRecord, int | None]:
         headers += ((PRIORITY, b"%d" % message.priority),)
     if message.ttl_ms is not None:
         headers += ((TTL_MS, b"%d" % message.ttl_ms),)
-    due = message.deliver_at
-    if message.delay_ms is not None:
-        if due is not None:
-            raise invalid("deliver_at", "a message has `delay_ms` or `deliver_at`, not both")
-        due = int(MachineClock().wall()) + message.delay_ms
-    return OutgoingRecord(message.key, message.value, headers, message.partition), due
+    return OutgoingRecord(message.key, message.value, headers, message.partition), deliver_at_ms(message)
 
 
 def _delayed(topic: str, record: OutgoingRecord, due: int) -> DelayedPublish:
@@ -816,6 +810,14 @@ def _text_message(
     if attempt is not UNSET:
         found["attempt"] = attempt
     return found
+
+
+def _unstored(where: Place, stored: Mapping[Place, ClusterError | None]) -> Problem | None:
+    """Why a position was not stored."""
+    error = stored.get(where)
+    if error is None:
+        return None
+    return failed(error.code, f"the position in {where[0]}/{where[1]} was not stored", "receipts")
 
 
 def _place(message_id: str) -> tuple[Place, int] | Problem:

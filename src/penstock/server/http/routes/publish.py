@@ -12,7 +12,6 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.client.cluster import ClusterError, DelayedPublish
 from penstock.client.cluster.publisher import OutgoingRecord, PublishResult, RecordPosition
-from penstock.core.protocol import ErrorCode
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.memory import MemoryUsedUp
 from penstock.server.http.body import ClientGone, body_chunks, read_body
@@ -26,6 +25,7 @@ from penstock.server.http.message_json import (
     PublishBody,
     deliver_at_ms,
     outgoing,
+    refused_field,
 )
 from penstock.server.http.operations import (
     JSON,
@@ -137,7 +137,7 @@ def publish_soon(
 
     def done(outcome: PublishResult) -> None:
         if isinstance(outcome, ClusterError):
-            problem = failed(outcome.code, outcome.detail, _field(outcome))
+            problem = failed(outcome.code, outcome.detail, refused_field(outcome))
             respond(problem.status, msgspec.json.encode(problem.body))
         else:
             respond(200, _stored(topic, outcome))
@@ -175,7 +175,7 @@ async def _publish_one(
     else:
         (outcome,) = await _delay(backend, topic, [LaterRecord(record, due)])
     if isinstance(outcome, ClusterError):
-        raise failed(outcome.code, outcome.detail, _field(outcome))
+        raise failed(outcome.code, outcome.detail, refused_field(outcome))
     return (200 if due is None else 202), _outcome(topic, outcome)
 
 
@@ -207,7 +207,7 @@ async def publish_batch(backend: GatewayBackend, request: RestRequest[BatchQuery
     if isinstance(first, ClusterError) and all(
         isinstance(one, ClusterError) and one.code == first.code for one in outcomes
     ):
-        raise failed(first.code, first.detail, _field(first))
+        raise failed(first.code, first.detail, refused_field(first))
     return Response(b'{"results":[' + b",".join(_outcomes(topic, outcomes)) + b"]}", media_type=JSON)
 
 
@@ -321,16 +321,8 @@ def _outcome(topic: str, outcome: Outcome) -> bytes:
     if isinstance(outcome, DelayedMessage):
         return msgspec.json.encode(outcome)
     if isinstance(outcome, ClusterError):
-        outcome = failed(outcome.code, outcome.detail, _field(outcome))
+        outcome = failed(outcome.code, outcome.detail, refused_field(outcome))
     return msgspec.json.encode(BatchResult(error=outcome.body))
-
-
-def _field(error: ClusterError) -> str | None:
-    if error.code == ErrorCode.INVALID_TOPIC_EXCEPTION:
-        return "topic"
-    if error.code == ErrorCode.MESSAGE_TOO_LARGE:
-        return "key" if "chooses no partition" in error.detail else None
-    return "partition" if "no partition" in error.detail else None
 
 
 class _Lines(NamedTuple):
