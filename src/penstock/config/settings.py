@@ -440,6 +440,14 @@ class TlsSettings(ConfigSection, frozen=True):
             "fits counts. `DEFAULT` is the common name."
         ),
     ] = ("DEFAULT",)
+    node_rules: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Which node a certificate is of, by its subject, if it does not have the URI "
+            "`penstock:node:ID` among its names: `RULE:pattern/replacement/`, as in `principal_rules`. What "
+            "comes out must be the node's id."
+        ),
+    ] = ()
 
 
 class SaslSettings(ConfigSection, frozen=True):
@@ -506,6 +514,15 @@ class SecuritySettings(ConfigSection, frozen=True):
     admin_password_file: Annotated[
         str, Meta(description="File with that password, which nobody else may read.")
     ] = ""
+    peers: Annotated[
+        Literal["auto", "tls", "mixed", "plain"],
+        Meta(
+            description="What nodes speak at `listen.peer`: `tls` is TLS in which each proves its node id "
+            "with the certificate of `security.tls`, `plain` is neither encrypted nor proven, `mixed` is TLS "
+            "with nodes that have it, to move a running cluster from `plain` to `tls`. `auto` is `tls` if "
+            "security is enabled and `security.tls.authority` is set."
+        ),
+    ] = "auto"
     sasl: SaslSettings = SaslSettings()
     tls: TlsSettings = TlsSettings()
     oauth: OAuthSettings = OAuthSettings()

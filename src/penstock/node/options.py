@@ -229,8 +229,15 @@ def _security(config: Config) -> SecurityOptions:
         admin_password_file=security.admin_password_file,
         mechanisms=security.sasl.mechanisms,
         reauthenticate_ms=security.sasl.reauthenticate_ms,
+        peers=security.peers,
         tls=TlsOptions(
-            tls.certificate, tls.key, tls.authority, tls.client_auth, tls.version_min, tls.principal_rules
+            tls.certificate,
+            tls.key,
+            tls.authority,
+            tls.client_auth,
+            tls.version_min,
+            tls.principal_rules,
+            tls.node_rules,
         )
         if tls.certificate
         else None,

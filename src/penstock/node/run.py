@@ -13,7 +13,7 @@ from penstock.node.services import NodeStorage
 from penstock.observability import log as events
 from penstock.runtime import NodeIdentity
 from penstock.runtime.descriptors import present_limits
-from penstock.runtime.loop import run
+from penstock.runtime.loop import RuntimeOptions, run
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import DiskFailed, PosixDisk
 
@@ -48,16 +48,16 @@ class UnsupportedOptions(PenstockError):
 def run_node(
     options: NodeOptions,
     ready: Callable[[NodeAddresses], None] | None = None,
-    run: Callable[[NodeProgram, NodeIdentity], BaseException | None] = run,
+    run: Callable[[NodeProgram, NodeIdentity, RuntimeOptions], BaseException | None] = run,
     disk_at: Callable[[str], PosixDisk] = PosixDisk,
 ) -> int:
     """Start a node, call `ready` with its addresses, and return 0 when it was stopped.
 
-    `run` has the loop; by default the node has the whole process, and a signal stops it. `disk_at` opens
+    `run` has the loop, and gets the options that it needs at least; by default the node has the whole process, and a signal stops it. `disk_at` opens
     the data directory. Whatever prevents the start, or ends the node against its will, is raised: a
     PenstockError is for the operator and fits on one line; anything else is a bug.
     """
-    _check(options)
+    runtime_options = _check(options)
     made = _first_missing(os.path.abspath(options.data_dir))
     storage = open_storage(options, disk_at)
     program: NodeProgram | None = None
@@ -65,7 +65,7 @@ def run_node(
         reserved = reserve(options)
         try:
             program = build(storage, options, reserved, lambda node: ready(node.addresses) if ready else None)
-            failure = run(program, _identity(options, storage.directory))
+            failure = run(program, _identity(options, storage.directory), runtime_options)
         finally:
             reserved.close()
     finally:
@@ -121,7 +121,8 @@ def _leave(storage: NodeStorage, node: Node | None) -> None:
     storage.directory.close(storage.directory.last_clean_epoch if untouched else None)
 
 
-def _check(options: NodeOptions) -> None:
+def _check(options: NodeOptions) -> RuntimeOptions:
+    """Refuse what cannot work before anything is touched; returns what the runtime needs."""
     problem = options.security.problem_with(listener.security for listener in options.listeners)
     if problem is not None:
         raise UnsupportedOptions(problem)
@@ -133,3 +134,10 @@ def _check(options: NodeOptions) -> None:
     names = [listener.name for listener in options.listeners]
     if len(frozenset(names)) != len(names) or not names:
         raise UnsupportedOptions("a node needs Kafka listeners with different names")
+    security = options.security
+    if security.peer_mode == "plain" or security.tls is None or options.peer is None:
+        return RuntimeOptions()
+    from penstock.security.peer_certificates import PeerCertificates
+
+    accepts_plain = security.peer_mode == "mixed"
+    return RuntimeOptions(tls=PeerCertificates(security.tls, options.node_id, accepts_plain=accepts_plain))

@@ -36,6 +36,7 @@ from penstock.runtime.descriptors import present_limits
 from penstock.runtime.executors import ExecutorOptions, NodeExecutor
 from penstock.runtime.peer_handshake import Admit, Hello
 from penstock.runtime.peer_link import LinkPoller, PeerOptions
+from penstock.runtime.peer_tls import PeerTls
 from penstock.runtime.peer_transport import SocketTransport
 from penstock.runtime.port import Callback, DiskSync, NodeIdentity, Program, Runtime, Service
 from penstock.runtime.sync_helper import InlineSync, LoopSync, SupervisedSync, SyncHelper
@@ -246,13 +247,15 @@ def _traceback_of(failure: BaseException) -> str:
 class RuntimeOptions:
     """The options of the production runtime. `admit` checks peers' hellos; by default, same cluster.
 
-    Without `sync_helper` files are synced on the loop: for disks on which that does nothing.
+    Without `sync_helper` files are synced on the loop: for disks on which that does nothing. With `tls`
+    nodes prove to each other who they are.
     """
 
     peers: PeerOptions = field(default_factory=PeerOptions)
     lanes: ExecutorOptions = field(default_factory=ExecutorOptions)
     admit: Admit | None = None
     sync_helper: bool = True
+    tls: PeerTls | None = None
 
 
 def read_boot_id() -> str:
@@ -275,6 +278,7 @@ def open_runtime(
         hello=Hello(identity, options.peers.authentication),
         admit=options.admit,
         options=options.peers,
+        tls=options.tls,
     )
     sockets = LoopSockets(loop)
     timers = LoopTimers(loop, clock, supervisor.deliver, wiring.sockets_busy, sockets)

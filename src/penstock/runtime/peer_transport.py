@@ -5,15 +5,17 @@ decide how much is read per turn, know when a socket has been read empty (timers
 and large frames go to the kernel without a copy. A peer that breaks the framing, floods, sends
 nothing or never reads only harms its own link: reads are bounded per turn, frames by a limit,
 unsent bytes by a buffer that takes no more frames, silence by a timeout. Before its hello is
-admitted, a peer gets two kilobytes and two seconds.
+admitted, a peer gets two kilobytes and two seconds. How many links one host may have, and how much memory
+unfinished frames of all may take, is bounded: see `PeerOptions`.
 
-Left out: TLS, authentication exchanges of more than one message (the hello has one
-field each way), and file ranges sent with sendfile; peers get bytes.
+Left out: authentication exchanges of more than one message (the hello has one
+field each way, and TLS comes before it), and file ranges sent with sendfile; peers get bytes.
 """
 
 import errno
 import socket
 from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
 from penstock.core.model import MILLISECOND, Instant
@@ -42,6 +44,8 @@ class SocketTransport:
         self._timers = timers
         self._spawn = spawn
         self._doors: list[SocketPeerListener] = []
+        # Where the last attempt met no TLS: the next one goes without, if that is allowed.
+        self._without_tls: dict[Address, None] = {}
         self._sweep: Timer = timers.at(self._next_sweep(), self._watch_silence)
 
     def listen(self, address: Address, handler: LinkHandler) -> "SocketPeerListener":
@@ -53,20 +57,27 @@ class SocketTransport:
             raise AddressUnavailable(
                 f"cannot listen on {address}: {failure.strerror or failure}"
             ) from failure
-        door = SocketPeerListener(self, listening, lambda connected: self._welcome(connected, handler))
+        door = SocketPeerListener(
+            self, listening, lambda connected, host: self._welcome(connected, host, handler)
+        )
         self._doors.append(door)
         return door
 
     def connect(self, address: Address, handler: LinkHandler) -> SocketLink:
-        link = SocketLink(self._wiring, handler, LinkState.CALLING)
+        tls = self._wiring.tls
+        on_plain_peer = None if tls is None or not tls.accepts_plain else partial(self._note_plain, address)
+        link = SocketLink(self._wiring, handler, LinkState.CALLING, on_plain_peer=on_plain_peer)
         self._wiring.links[link] = None
         options = self._wiring.options
         self._give(link, options.connect_timeout_ms + options.handshake_timeout_ms)
         if _family_of(address.host) is None:
             self._resolve(link, address)
         else:
-            self._wiring.soon(self._call, link, address)
+            self._wiring.soon(self._call, link, address, address)
         return link
+
+    def _note_plain(self, address: Address) -> None:
+        self._without_tls[address] = None
 
     def join_cluster(self, cluster_id: UUID) -> None:
         self._wiring.join_cluster(cluster_id)
@@ -93,14 +104,14 @@ class SocketTransport:
         """Resolve a host name. That can block for seconds, so it is done off the loop."""
 
         def resolved(found: Address) -> None:
-            self._call(link, found)
+            self._call(link, found, address)
 
         def unknown(_why: Exception) -> None:
             link.end(CloseReason.UNREACHABLE)
 
         self._spawn.spawn(lambda: _look_up(address), resolved, unknown, ExecutorKind.DISK)
 
-    def _call(self, link: SocketLink, address: Address) -> None:
+    def _call(self, link: SocketLink, address: Address, name: Address) -> None:
         if link.is_closed:
             return
         calling = socket.socket(_family_of(address.host) or socket.AF_INET, socket.SOCK_STREAM)
@@ -112,11 +123,11 @@ class SocketTransport:
         except OverflowError:
             code = errno.EADDRNOTAVAIL  # an impossible port number: addresses come from other nodes
         if code in (0, errno.EINPROGRESS):
-            self._wiring.start_writing(calling, lambda: self._called(link, calling))
+            self._wiring.start_writing(calling, lambda: self._called(link, calling, name))
         else:
             link.end(_ending_of(code))
 
-    def _called(self, link: SocketLink, calling: socket.socket) -> None:
+    def _called(self, link: SocketLink, calling: socket.socket, name: Address) -> None:
         if link.is_closed:
             return
         self._wiring.stop_writing(calling)
@@ -124,25 +135,40 @@ class SocketTransport:
         if code:
             link.end(_ending_of(code))
         else:
-            link.greet()
+            # One attempt: after it TLS is tried again, because nodes are restarted with it one by one.
+            link.greet(str(name), in_plain=name in self._without_tls)
+            self._without_tls.pop(name, None)
 
-    def _welcome(self, connected: socket.socket, handler: LinkHandler) -> None:
+    def _welcome(self, connected: socket.socket, host: str, handler: LinkHandler) -> None:
         """Accept a link: until its hello it gets little memory and little time."""
-        if len(self._wiring.links) >= self._wiring.options.links_max:
+        if not self._make_room(host):
             connected.close()
             return
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link = SocketLink(self._wiring, handler, LinkState.WAITING)
+        link = SocketLink(self._wiring, handler, LinkState.WAITING, host)
         self._wiring.links[link] = None
         self._give(link, self._wiring.options.handshake_timeout_ms)
         link.hold(connected)
         link.greet()
 
+    def _make_room(self, host: str) -> bool:
+        """Whether one more link of this host is taken. Handshakes that hang make room for new ones."""
+        options, links = self._wiring.options, self._wiring.inbound(host)
+        waiting = [link for link in links if link.is_waiting]
+        if len(waiting) >= options.host_handshakes_max:
+            waiting[0].end(CloseReason.UNREACHABLE)
+        elif len(links) >= options.host_links_max or len(self._wiring.links) >= options.links_max:
+            self._wiring.report("peer.link_dropped", host, "there are too many links already")
+            return False
+        return True
+
     def _next_sweep(self) -> Instant:
         return Instant(self._wiring.clock.now() + self._wiring.options.idle_timeout_ms * MILLISECOND // 4)
 
     def _watch_silence(self) -> None:
+        if self._wiring.tls is not None:
+            self._wiring.tls.check()
         now = self._wiring.clock.now()
         for link in list(self._wiring.links):
             assert isinstance(link, SocketLink)
@@ -163,7 +189,10 @@ class SocketPeerListener:
     """A listening socket."""
 
     def __init__(
-        self, transport: SocketTransport, listening: socket.socket, welcome: Callable[[socket.socket], None]
+        self,
+        transport: SocketTransport,
+        listening: socket.socket,
+        welcome: Callable[[socket.socket, str], None],
     ) -> None:
         self._transport = transport
         self._listening = listening
@@ -193,7 +222,7 @@ class SocketPeerListener:
             if self._closed:
                 return
             try:
-                connected, _ = self._listening.accept()
+                connected, address = self._listening.accept()
             except BlockingIOError:
                 return
             except OSError as failure:
@@ -204,7 +233,7 @@ class SocketPeerListener:
                     self._transport.later(_ACCEPT_PAUSE_NS, self._open)
                     return
                 continue  # that connection has ended already
-            self._welcome(connected)
+            self._welcome(connected, address[0])
 
 
 def _family_of(host: str) -> socket.AddressFamily | None:

@@ -20,6 +20,7 @@ class TlsOptions:
     client_auth: str = "none"
     version_min: str = "1.2"
     principal_rules: tuple[str, ...] = (DEFAULT_RULE,)
+    node_rules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,16 @@ class SecurityOptions:
     mechanisms: tuple[str, ...] = ("SCRAM-SHA-512", "SCRAM-SHA-256")
     reauthenticate_ms: int = 0
     tls: TlsOptions | None = None
+    peers: str = "auto"
     oauth: OAuthOptions | None = None
+
+    @property
+    def peer_mode(self) -> str:
+        """What nodes speak to each other: `tls`, `mixed` or `plain`."""
+        if self.peers != "auto":
+            return self.peers
+        has_authority = self.tls is not None and bool(self.tls.authority)
+        return "tls" if self.enabled and has_authority else "plain"
 
     def problem_with(self, protocols: Iterable[str]) -> str | None:
         """What is missing for listeners with these protocols."""
@@ -56,6 +66,8 @@ class SecurityOptions:
                 return f"a listener with {protocol} needs security.tls.certificate and security.tls.key"
             if protocol in SASL_PROTOCOLS and OAUTHBEARER in self.mechanisms and self.oauth is None:
                 return "OAUTHBEARER needs security.oauth.jwks"
+        if self.peer_mode != "plain" and self.tls is None:
+            return f"security.peers: {self.peers} needs security.tls.certificate, key and authority"
         if bool(self.admin_user) is not bool(self.admin_password_file):
             return "security.admin_user and security.admin_password_file belong together"
         return None

@@ -31,23 +31,19 @@ class PrincipalRule(NamedTuple):
     case: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> "PrincipalRule":
+    def parse(cls, text: str, setting: str = "security.tls.principal_rules") -> "PrincipalRule":
         """Read a rule; TlsUnusable says what is wrong. `DEFAULT` is the whole subject."""
         if text == DEFAULT_RULE:
             return cls(re.compile(r"^(.*)$"), "$1")
         found = _RULE.fullmatch(text)
         if found is None:
-            raise TlsUnusable(
-                f"security.tls.principal_rules: not RULE:pattern/replacement/ or DEFAULT: {text!r}"
-            )
+            raise TlsUnusable(f"{setting}: not RULE:pattern/replacement/ or DEFAULT: {text!r}")
         try:
             pattern = re.compile(found["pattern"])
         except re.error as error:
-            raise TlsUnusable(f"security.tls.principal_rules: {text!r}: {error}") from None
+            raise TlsUnusable(f"{setting}: {text!r}: {error}") from None
         if any(int(number) > pattern.groups for number in _GROUP.findall(found["replacement"])):
-            raise TlsUnusable(
-                f"security.tls.principal_rules: {text!r} names a group that its pattern does not have"
-            )
+            raise TlsUnusable(f"{setting}: {text!r} names a group that its pattern does not have")
         return cls(pattern, found["replacement"], found["case"])
 
     def apply(self, subject: str) -> str | None:
@@ -94,7 +90,7 @@ class TlsContexts:
         return ANONYMOUS
 
     def _stamps(self) -> tuple[object, ...]:
-        return tuple(_stamp(path) for path in self._files())
+        return tuple(file_stamp(path) for path in self._files())
 
     def _files(self) -> list[str]:
         options = self._options
@@ -103,19 +99,27 @@ class TlsContexts:
 
 def make_context(options: TlsOptions) -> ssl.SSLContext:
     """A server's context, or TlsUnusable."""
-    check_private(options.key)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = private_context(options, ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = (
         ssl.TLSVersion.TLSv1_3 if options.version_min == "1.3" else ssl.TLSVersion.TLSv1_2
     )
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    _load(context, options)
+    load_files(context, options)
     if options.client_auth != "none":
         context.verify_mode = ssl.CERT_REQUIRED if options.client_auth == "need" else ssl.CERT_OPTIONAL
     return context
 
 
-def _load(context: ssl.SSLContext, options: TlsOptions) -> None:
+def private_context(options: TlsOptions, protocol: int) -> ssl.SSLContext:
+    """A context that speaks TLS 1.3, if the key is its owner's alone; or TlsUnusable."""
+    check_private(options.key)
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    return context
+
+
+def load_files(context: ssl.SSLContext, options: TlsOptions) -> None:
+    """Give the context its certificate and whom it trusts, or raise TlsUnusable."""
     try:
         context.load_cert_chain(options.certificate, options.key)
     except FileNotFoundError:
@@ -142,7 +146,8 @@ def check_private(path: str) -> None:
         raise TlsUnusable(f"{path} has a secret, and others may read it: chmod 600 {path}")
 
 
-def _stamp(path: str) -> tuple[int, int, int] | None:
+def file_stamp(path: str) -> tuple[int, int, int] | None:
+    """What tells a file from the one that takes its place; None if there is none."""
     try:
         found = os.stat(path)
     except OSError:

@@ -4,13 +4,14 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
+from dataclasses import replace
 
 from penstock.config import ConfigError, assemble, not_available
 from penstock.config.environment import RawSetting
 from penstock.node import NodeAddresses, NodeOptions, options_from, run_node
-from penstock.runtime import Address, Callback
+from penstock.runtime import Address, Callback, NodeIdentity
 from penstock.runtime.loop import RuntimeOptions, run_embedded
+from penstock.runtime.port import Program
 from penstock.testing.nodes import (
     START_SECONDS,
     STOP_SECONDS,
@@ -21,8 +22,10 @@ from penstock.testing.nodes import (
 )
 from penstock.testing.unsynced_disk import UnsyncedDisk
 
-# Nothing is synced, so nothing is needed that syncs.
-UNSYNCED = RuntimeOptions(sync_helper=False)
+
+def unsynced(options: RuntimeOptions) -> RuntimeOptions:
+    """Nothing is synced, so nothing is needed that syncs."""
+    return replace(options, sync_helper=False)
 
 
 def node_options(settings: Mapping[str, str]) -> NodeOptions:
@@ -92,7 +95,10 @@ class EmbeddedNode:
 
     def _run(self, options: NodeOptions) -> None:
         failure: BaseException = NodeNotReady("the node was stopped before it was ready")
-        run = partial(run_embedded, starting=self._starting, options=UNSYNCED)
+
+        def run(program: Program, identity: NodeIdentity, least: RuntimeOptions) -> BaseException | None:
+            return run_embedded(program, identity, self._starting, unsynced(least))
+
         try:
             run_node(options, self._ready.set_result, run, UnsyncedDisk)
         except BaseException as raised:

@@ -23,7 +23,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import penstock
@@ -163,16 +162,21 @@ def _watch_stdin() -> None:
 def _run_node(settings: Mapping[str, str]) -> None:
     from penstock.node import NodeAddresses, run_node
     from penstock.observability import DescriptorSink, EventLogOptions, LogFormat, LogLevel, log
-    from penstock.runtime.loop import MachineClock, run
-    from penstock.testing.embedded import UNSYNCED, endpoints, node_options
+    from penstock.runtime import NodeIdentity
+    from penstock.runtime.loop import MachineClock, RuntimeOptions, run
+    from penstock.runtime.port import Program
+    from penstock.testing.embedded import endpoints, node_options, unsynced
     from penstock.testing.unsynced_disk import UnsyncedDisk
 
     def ready(addresses: NodeAddresses) -> None:
         os.write(1, json.dumps(endpoints(addresses)).encode() + b"\n")
 
+    def run_unsynced(program: Program, identity: NodeIdentity, least: RuntimeOptions) -> BaseException | None:
+        return run(program, identity, unsynced(least))
+
     level = LogLevel[settings["logging.level"].upper()]
     log.configure(EventLogOptions(level, LogFormat.TEXT), DescriptorSink(2), MachineClock().wall)
-    run_node(node_options(settings), ready, partial(run, options=UNSYNCED), UnsyncedDisk)
+    run_node(node_options(settings), ready, run_unsynced, UnsyncedDisk)
 
 
 FORK_SERVER = ForkServer()
