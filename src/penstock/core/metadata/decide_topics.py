@@ -134,7 +134,7 @@ def delete_topic(image: MetadataImage, command: DeleteTopic, around: ControllerC
         if command.name is not None:
             return error_decision(ErrorKind.UNKNOWN_TOPIC, f"there is no topic '{command.name}'")
         return error_decision(ErrorKind.UNKNOWN_TOPIC_ID, f"no topic has the id {command.topic_id}")
-    if not brokerbroker_number(image, "delete.topic.enable", static=around.static):
+    if not broker_setting(image, "delete.topic.enable", static=around.static):
         return error_decision(ErrorKind.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
     draft = DecisionBuilder(image)
     draft.add(TopicDeleted(topic.id))

@@ -1,15 +1,21 @@
 """Logs of new partitions are made a few at a time, with one callback for each request."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from penstock.broker.partitions.log_manager import AT_ONCE, LogCreation, LogCreator
+from penstock.broker.partitions.log_manager import (
+    CREATIONS_AT_ONCE,
+    LOGS_PER_CREATION,
+    LogCreation,
+    LogCreator,
+)
 from penstock.core.model import PartitionIndex, TopicId
 from penstock.runtime import ExecutorKind, Job
 from penstock.storage.disk import CrashableDisk
 from penstock.storage.journal import NO_POSITION
-from penstock.storage.log import LogOptions
+from penstock.storage.log import LogOptions, PartitionLog
 
 
 class Nothing:
@@ -43,6 +49,18 @@ class HeldSpawn:
             done(result)
 
 
+class SyncCountingDisk(CrashableDisk):
+    """Counts how often each directory is synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced: Counter[str] = Counter()
+
+    def sync_directory(self, path: str) -> None:
+        self.synced[path] += 1
+        super().sync_directory(path)
+
+
 def order(number: int, told: list[str]) -> LogCreation:
     return LogCreation(
         f"logs/orders/{number}",
@@ -50,7 +68,7 @@ def order(number: int, told: list[str]) -> LogCreation:
         PartitionIndex(number),
         LogOptions(),
         NO_POSITION,
-        lambda: told.append(f"made {number}"),
+        lambda position: told.append(f"made {number}"),
         lambda error: told.append(f"failed {number}"),
     )
 
@@ -59,15 +77,46 @@ def test_however_many_logs_are_asked_for_only_some_are_under_way() -> None:
     spawn, told = HeldSpawn(), list[str]()
     maker = LogCreator(spawn, CrashableDisk())
 
-    most = 0
-    for number in range(3 * AT_ONCE):
+    most, logs = 0, 5 * CREATIONS_AT_ONCE * LOGS_PER_CREATION
+    for number in range(logs):
         maker.create(order(number, told))
     while spawn.held:
         most = max(most, len(spawn.held))
         spawn.run_one()
 
-    assert most == AT_ONCE
-    assert told == [f"made {number}" for number in range(3 * AT_ONCE)]
+    assert most == CREATIONS_AT_ONCE
+    assert told == [f"made {number}" for number in range(logs)]
+
+
+def test_logs_of_one_piece_of_work_share_the_syncs_of_the_directories_above() -> None:
+    spawn, told, disk = HeldSpawn(), list[str](), SyncCountingDisk()
+    maker = LogCreator(spawn, disk)
+
+    # The first ones occupy the executor, one by one; what comes meanwhile is done together.
+    logs = CREATIONS_AT_ONCE + LOGS_PER_CREATION
+    for number in range(logs):
+        maker.create(order(number, told))
+    while spawn.held:
+        spawn.run_one()
+
+    assert len(told) == logs
+    assert disk.synced["logs/orders"] == CREATIONS_AT_ONCE + 1
+    assert disk.synced[f"logs/orders/{logs - 1}"] > 0
+
+
+def test_logs_survive_a_power_cut_once_they_are_created() -> None:
+    spawn, told, disk = HeldSpawn(), list[str](), CrashableDisk()
+    maker = LogCreator(spawn, disk)
+
+    for number in range(CREATIONS_AT_ONCE + LOGS_PER_CREATION):
+        maker.create(order(number, told))
+    while spawn.held:
+        spawn.run_one()
+    disk.crash()
+
+    for number in range(CREATIONS_AT_ONCE + LOGS_PER_CREATION):
+        log, report = PartitionLog.open(disk, f"logs/orders/{number}", TopicId(UUID(int=1)))
+        assert (log.end, report.was_clean) == (0, True)
 
 
 def test_a_log_that_cannot_be_made_does_not_hold_up_the_others() -> None:

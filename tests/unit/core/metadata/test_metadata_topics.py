@@ -189,7 +189,7 @@ def test_validation_answers_like_creation_and_leaves_nothing_behind() -> None:
 
 
 def test_limits_bound_what_one_command_and_all_of_them_can_make() -> None:
-    around = ControllerConfig(partitions_per_command_max=5, partitions_max=8)
+    around = ControllerConfig({"create.partitions.max": "5"}, partitions_max=8)
     machine = cluster(around=around)
 
     assert refusal(machine, CreateTopic("a", topic_id(1), partitions=6)) is ErrorKind.INVALID_PARTITIONS
@@ -197,6 +197,47 @@ def test_limits_bound_what_one_command_and_all_of_them_can_make() -> None:
     assert refusal(machine, CreateTopic("b", topic_id(2), partitions=4)) is ErrorKind.INVALID_PARTITIONS
     assert refusal(machine, CreatePartitions("a", 9)) is ErrorKind.INVALID_PARTITIONS
     assert isinstance(perform(machine, CreatePartitions("a", 8)), CreatedPartitions)
+
+
+def test_a_broker_gets_no_more_partitions_than_it_may_have() -> None:
+    machine = cluster(around=ControllerConfig({"max.broker.partitions": "5"}))
+    perform(machine, CreateTopic("a", topic_id(1), partitions=3))
+
+    decision = machine.decide(CreateTopic("b", topic_id(2), partitions=3), NOW)
+
+    expected = "broker 1 would have 6 replicas: max.broker.partitions is 5"
+    assert decision.reply == ApiError(ErrorKind.INVALID_PARTITIONS, expected)
+    assert refusal(machine, CreatePartitions("a", 6)) is ErrorKind.INVALID_PARTITIONS
+    assert isinstance(perform(machine, CreatePartitions("a", 5)), CreatedPartitions)
+    perform(machine, DeleteTopic("a"))
+    assert isinstance(perform(machine, CreateTopic("b", topic_id(2), partitions=5)), CreatedTopic)
+
+
+def test_internal_topics_are_created_however_many_partitions_there_are() -> None:
+    static = {"max.broker.partitions": "2", "create.partitions.max": "1"}
+    machine = cluster(around=ControllerConfig(static))
+
+    reply = perform(machine, CreateTopic("__consumer_offsets", topic_id(1), partitions=3))
+
+    assert isinstance(reply, CreatedTopic)
+
+
+def test_partitions_that_are_created_together_make_the_image_that_they_make_one_by_one() -> None:
+    machine = cluster()
+    decisions = [machine.decide(CreateTopic("t", topic_id(1), partitions=200), NOW)]
+    machine.replay(decisions[0].facts)
+    decisions.append(machine.decide(CreatePartitions("t", 300), NOW))
+    facts = [fact for decision in decisions for fact in decision.facts]
+    # One that is there already changes nothing.
+    facts.insert(100, facts[50])
+
+    one_by_one, together = cluster(), cluster()
+    for fact in facts:
+        one_by_one.apply(fact)
+    together.replay(facts)
+
+    assert together.image == one_by_one.image
+    assert together.image.partition_count == 300
 
 
 def test_a_deleted_topic_takes_its_configuration_along() -> None:
