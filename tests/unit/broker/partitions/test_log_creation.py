@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -112,7 +113,7 @@ def test_logs_survive_a_power_cut_once_they_are_created() -> None:
         maker.create(order(number, told))
     while spawn.held:
         spawn.run_one()
-    disk.crash()
+    disk = disk.crash(Random(1))
 
     for number in range(CREATIONS_AT_ONCE + LOGS_PER_CREATION):
         log, report = PartitionLog.open(disk, f"logs/orders/{number}", TopicId(UUID(int=1)))
