@@ -64,8 +64,8 @@ from penstock.storage.log.file_names import IDENTITY
 from penstock.storage.log.files import encode_identity, replace_durably
 from penstock.storage.log.recovery import parents_of
 
-# A topic may have thousands of partitions. Others need the disk executor too, and the loop is served by whoever
-# runs besides these threads; what they have created is opened in one turn of the loop.
+# A topic may have thousands of partitions, and others need the disk executor and the interpreter too. What one
+# piece of work has created is opened in one turn of the loop.
 CREATIONS_AT_ONCE = 2
 LOGS_PER_CREATION = 4
 DELETED = ".deleted"
@@ -464,7 +464,10 @@ class LogManager:
         made: Callable[[JournalPosition], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """Create an empty log; either `made` or `failed` is called later. `made` gets what `open_created` needs."""
+        """Create an empty log; either `made` or `failed` is called later.
+
+        `made` gets what `open_created` needs.
+        """
         journal = self._store.journal
         # What the journal has said so far is about a former log of the same topic, if any.
         position = NO_POSITION if journal is None else journal.position()

@@ -987,7 +987,9 @@ class ReplicaManager:
         self._take_in(topic, state, log, report)
         return report
 
-    def _take_in(self, topic: Topic, state: PartitionState, log: PartitionLog, report: RecoveryReport) -> None:
+    def _take_in(
+        self, topic: Topic, state: PartitionState, log: PartitionLog, report: RecoveryReport
+    ) -> None:
         """A log is open: give it its role."""
         name = TopicPartition(topic.name, state.index)
         replica = Replica(name, topic.id, log, self._settings.sync_policy(topic.name))

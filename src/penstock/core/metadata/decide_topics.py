@@ -76,9 +76,9 @@ def _partitions(
         if (command.partitions, command.replication_factor) != (BY_DEFAULT, BY_DEFAULT):
             detail = "with replicas placed by hand, partitions and replication factor must both be -1"
             return ApiError(ErrorKind.INVALID_REQUEST, detail)
-        return problem_with_count(image, command.name, len(command.assignments), around) or partitions_by_hand(
-            image, command.assignments
-        )
+        return problem_with_count(
+            image, command.name, len(command.assignments), around
+        ) or partitions_by_hand(image, command.assignments)
     if command.replication_factor == 0 or command.replication_factor < BY_DEFAULT:
         detail = "the replication factor must be at least 1, or -1 for the default"
         return ApiError(ErrorKind.INVALID_REPLICATION_FACTOR, detail)

@@ -189,7 +189,9 @@ def problem_with_load(
             counts.update(partition.replicas)
     for node_id in sorted(counts):
         if counts[node_id] > most and any(node_id in one.replicas for one in partitions):
-            detail = f"broker {node_id} would have {counts[node_id]} replicas: max.broker.partitions is {most}"
+            detail = (
+                f"broker {node_id} would have {counts[node_id]} replicas: max.broker.partitions is {most}"
+            )
             return ApiError(ErrorKind.INVALID_PARTITIONS, detail)
     return None
 

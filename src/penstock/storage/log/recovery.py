@@ -389,7 +389,7 @@ def store_index(state: LogState, segment: Segment, index: ActiveIndex) -> None:
         return
 
 
-def create_log(
+def create_log(  # noqa: PLR0913 - as in `PartitionLog.create`
     disk: Disk,
     directory: str,
     topic_id: TopicId,

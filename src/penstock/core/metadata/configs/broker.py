@@ -150,16 +150,16 @@ NEW_TOPICS = (
         "create.partitions.max",
         INT,
         "2000",
-        "Partitions that one CreateTopics or CreatePartitions may give a topic at once; a topic that shall have "
-        "more gets them by several. Every broker applies all of them in one step.",
+        "Partitions that one CreateTopics or CreatePartitions may give a topic at once; a topic that shall "
+        "have more gets them by several. Every broker applies all of them in one step.",
         between(1, COMMAND_PARTITIONS_MAX),
     ),
     _shared(
         "max.broker.partitions",
         INT,
         "20000",
-        "Replicas that a broker may have; topics and partitions that would bring it more are refused. Those of "
-        "reassignments and of internal topics count, and are never refused.",
+        "Replicas that a broker may have; topics and partitions that would bring it more are refused. Those "
+        "of reassignments and of internal topics count, and are never refused.",
         between(1, PARTITIONS_MAX),
     ),
     _fixed("delete.topic.enable", BOOLEAN, "true", "Whether topics can be deleted at all."),
