@@ -225,6 +225,7 @@ class LockBench(LeaderBench):
         disk: CrashableDisk | None = None,
         rewrite_records_min: int = 20_000,
         own_commands: tuple[type, ...] = (),
+        unlogged_commands: tuple[type, ...] = (),
     ) -> None:
         super().__init__(disk)
         self.partitions = partitions
@@ -237,6 +238,7 @@ class LockBench(LeaderBench):
             self.observer,
             served_below_min_isr=(ShowLock,),
             own_commands=own_commands,
+            unlogged_commands=unlogged_commands,
             corrections=lambda _: self.corrections,
         )
         self._options = CoordinatorOptions(rewrite_records_min)

@@ -79,6 +79,17 @@ def test_a_read_is_replied_to_at_once_when_nothing_is_under_way(bench: LockBench
     assert bench.submit(ShowLock) == [Holder("a")]
 
 
+def test_a_reply_that_only_prepares_another_command_waits_for_no_disk_but_for_the_lease() -> None:
+    bench = LockBench(unlogged_commands=(ShowLock,)).start()
+    bench.syncs.held = True
+    acquired = bench.submit(AcquireLock, owner="a")
+
+    assert bench.submit(ShowLock) == [Holder("a")]
+    assert acquired == []
+    end_lease(bench)
+    assert [kind_of(reply) for reply in bench.submit(ShowLock)] == [ErrorKind.NOT_COORDINATOR]
+
+
 def test_replicas_that_do_not_confirm_in_time_are_told_of(replicated: LockBench) -> None:
     replies = replicated.submit(AcquireLock, owner="a")
     replicated.settle()

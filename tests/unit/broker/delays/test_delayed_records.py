@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from penstock.broker.delays.delay_view import DelayRequest
-from penstock.broker.delays.publisher import DelayPublisher
+from penstock.broker.delays.publisher import REST_MS, DelayPublisher
 from penstock.core.delays import DelayCommand, DueDelays, ReleaseDelays, TakeDueDelays
+from penstock.core.metadata import DELAYED_TOPIC
 from penstock.core.model import ApiError, ErrorKind, Timestamp
 from penstock.core.records.builder import pack_body
 from tests.unit.broker.delays.delay_stage import DelayStage
@@ -25,6 +26,121 @@ def test_a_record_is_published_when_it_is_due_and_not_before() -> None:
     stage.pass_ms(1_000)
     assert stage.values() == ["later"]
     assert stage.pending() == 0
+
+
+def log_end_by_wall(stage: DelayStage, duration_ms: int) -> dict[int, int]:
+    """The end of the topic's log, committed or not, in each millisecond of the node's clock."""
+    ends: dict[int, int] = {}
+    for _ in range(duration_ms):
+        ends[stage.wall()] = stage.led(TOPIC).log.end
+        stage.pass_ms(1)
+    return ends
+
+
+def open_partitions(stage: DelayStage) -> set[str]:
+    """The topics that take part in open transactions."""
+    service: Any = stage.nodes[1].services._transactions
+    return {
+        partition.topic
+        for coordinator in service
+        for known in coordinator.machine.image.transactions.values()
+        if known.state.is_open
+        for partition in known.partitions
+    }
+
+
+def warm_up(stage: DelayStage) -> None:
+    """The first record that a cluster publishes creates topics."""
+    stage.create()
+    stage.delay("first", 1)
+    stage.until(lambda: stage.values() == ["first"] and stage.pending() == 0)
+    stage.pass_ms(1_000)
+
+
+def test_nothing_is_in_the_log_before_it_is_due_not_even_uncommitted() -> None:
+    stage = DelayStage()
+    warm_up(stage)
+    start = stage.led(TOPIC).log.end
+    dues = sorted(stage.wall() + 200 + 7 * at for at in range(12))
+    for at, due in enumerate(dues):
+        stage.delay(f"r{at}", 0, id=at, deliver_at=due)
+
+    ends = log_end_by_wall(stage, 600)
+
+    assert stage.pending() == 0
+    for wall, end in ends.items():
+        # Beside the records there are markers, which come behind them.
+        due_by_then = sum(due <= wall for due in dues)
+        assert end - start <= 2 * due_by_then, wall - dues[0]
+
+
+def test_the_transaction_has_its_partitions_before_the_record_is_due() -> None:
+    stage = DelayStage()
+    warm_up(stage)
+    start, due = stage.led(TOPIC).log.end, stage.wall() + 500
+    stage.delay("x", 0, deliver_at=due)
+    assert open_partitions(stage) == set()
+
+    stage.until(lambda: stage.wall() >= due - 2)
+    assert open_partitions(stage) == {TOPIC, DELAYED_TOPIC}
+    assert stage.led(TOPIC).log.end == start
+
+    stage.until(lambda: stage.values() == ["first", "x"])
+
+
+def test_a_clock_that_goes_back_makes_a_record_wait_for_its_time_again() -> None:
+    stage = DelayStage()
+    warm_up(stage)
+    due = stage.wall() + 500
+    start = stage.led(TOPIC).log.end
+    stage.delay("x", 0, deliver_at=due)
+    stage.until(lambda: open_partitions(stage) != set())
+
+    stage.world.nodes["n1"].jump_clock(-5_000)
+    stage.pass_ms(4_900)
+    # The transaction was given up; nothing was written.
+    assert open_partitions(stage) == set()
+    assert stage.values() == ["first"]
+    assert stage.led(TOPIC).log.end <= start + 1
+
+    stage.until(lambda: stage.values() == ["first", "x"])
+    assert stage.committed(TOPIC)[-1].timestamp >= due
+    assert stage.pending() == 0
+
+
+@pytest.mark.parametrize("before_ms", [9, 6, 3, 1])
+@pytest.mark.parametrize("power", [False, True])
+def test_a_node_that_dies_just_before_a_record_is_due_publishes_it_once_when_it_is_back(
+    before_ms: int, power: bool
+) -> None:
+    stage = DelayStage()
+    warm_up(stage)
+    due = stage.wall() + 500
+    stage.delay("x", 0, deliver_at=due)
+    stage.until(lambda: stage.wall() >= due - before_ms)
+
+    machine = stage.world.nodes["n1"]
+    (machine.cut_power if power else machine.kill)()
+    stage.pass_ms(100)
+    stage.nodes[1].backend = None
+    machine.start()
+    stage.until(lambda: stage.nodes[1].backend is not None and "x" in stage.values(), 60)
+    stage.pass_ms(5_000)
+
+    assert stage.values() == ["first", "x"]
+    assert stage.committed(TOPIC)[-1].timestamp >= due
+    assert stage.pending() == 0
+
+
+def test_a_record_that_is_due_when_it_is_stored_waits_for_the_log_alone() -> None:
+    stage = DelayStage()
+    warm_up(stage)
+    for at in range(50):
+        now = stage.wall()
+        stage.delay(f"r{at}", 0, id=at, deliver_at=now - at % 3)
+        stage.until(lambda at=at: stage.values()[-1] == f"r{at}")
+        # A publisher that finds it is not there yet rests.
+        assert stage.committed(TOPIC)[-1].timestamp - now < REST_MS
 
 
 def test_what_is_due_at_once_is_published_in_one_transaction_whatever_partitions_it_waited_in() -> None:

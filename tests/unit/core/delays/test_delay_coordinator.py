@@ -149,6 +149,59 @@ def test_a_delay_is_taken_when_it_is_due_and_not_before() -> None:
     assert driver.take() == []
 
 
+def test_a_delay_is_reported_and_given_out_a_little_ahead_and_no_more() -> None:
+    driver = Driver(DelayOptions(ahead_ms=10))
+    driver.schedule((1, 1_000), (2, 1_004), (3, 1_010))
+
+    driver.pass_ms(989)
+    assert driver.events == []
+    # Whoever asks for more does not get it.
+    assert driver.take(ahead_ms=500) == []
+
+    driver.pass_ms(1)
+    assert isinstance(driver.events[-1], DelaysDue)
+    assert driver.machine.first_due == START + 1_000
+    assert driver.take() == []
+    assert driver.take(ahead_ms=500) == [1]
+    assert driver.cancel(1) == BEING_PUBLISHED
+    assert driver.cancel(3) is None
+
+    driver.pass_ms(5)
+    assert driver.take(ahead_ms=9) == [2]
+
+
+def test_what_was_taken_ahead_and_released_is_given_out_again_at_its_time() -> None:
+    driver = Driver(DelayOptions(ahead_ms=10))
+    driver.schedule((1, 1_000))
+    driver.pass_ms(990)
+    assert driver.take(ahead_ms=10) == [1]
+
+    # The clock goes back.
+    driver.wall_ms -= 500
+    driver.submit(ReleaseDelays, ids=(1,))
+    assert driver.take(ahead_ms=10) == []
+    driver.pass_ms(499)
+    assert driver.take(ahead_ms=10) == []
+    driver.pass_ms(1)
+    assert driver.take(ahead_ms=10) == [1]
+
+
+def test_a_report_ahead_of_time_costs_no_more_steps_than_one_in_time() -> None:
+    driver = Driver(DelayOptions(ahead_ms=10))
+    driver.schedule((1, 70_000), (2, 3_600_000))
+    steps = 0
+    while driver.instant_ms < 3_500_000:
+        due = driver.machine.next_deadline()
+        assert due is not None
+        wait_ms = max(0, -(-due // MILLISECOND) - driver.instant_ms)
+        driver.instant_ms, driver.wall_ms = driver.instant_ms + wait_ms, driver.wall_ms + wait_ms
+        driver._settle(driver.machine.expire(driver.now))
+        driver.take(ahead_ms=10)
+        steps += 1
+        # The clock is looked at once a second.
+        assert steps < 3_600
+
+
 def test_an_id_that_was_cancelled_and_is_used_again_waits_for_its_new_time() -> None:
     driver = Driver()
     driver.schedule((1, 1_000))
@@ -358,12 +411,12 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=100)
-@given(STEPS)
-def test_a_replay_rebuilds_the_state_and_nothing_is_lost_or_taken_twice(
-    steps: list[tuple[str, int, int]],
+@settings(max_examples=200)
+@given(STEPS, st.sampled_from((0, 10, 1_000)))
+def test_a_replay_rebuilds_the_state_and_nothing_is_lost_or_taken_twice_or_too_early(
+    steps: list[tuple[str, int, int]], ahead_ms: int
 ) -> None:
-    driver = Driver()
+    driver = Driver(DelayOptions(ahead_ms=ahead_ms))
     lanes: list[list[int]] = [[], []]
     for step, number, time_ms in steps:
         match step:
@@ -372,7 +425,10 @@ def test_a_replay_rebuilds_the_state_and_nothing_is_lost_or_taken_twice(
             case "cancel":
                 driver.cancel(number)
             case "take":
-                lanes[number % 2] = driver.take(records_max=5, lane=number % 2)
+                lanes[number % 2] = driver.take(records_max=5, lane=number % 2, ahead_ms=time_ms)
+                until = driver.wall_ms + min(ahead_ms, time_ms)
+                dues = {delay.id: delay.deliver_at for delay in driver.image()}
+                assert all(dues[each] <= until for each in lanes[number % 2])
                 assert not set(lanes[0]) & set(lanes[1])
                 assert not set(lanes[number % 2]) & set(driver.machine.ending)
             case "end" if lanes[number % 2]:
