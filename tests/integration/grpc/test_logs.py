@@ -17,6 +17,7 @@ from penstock.v1.penstock_pb2 import (
     PublishRequest,
     SubscribeRequest,
 )
+from tests.support.recorded_events import recorded_events
 
 
 def publish(penstock: Any, topic: str, count: int, partition: int = 0) -> None:
@@ -100,9 +101,10 @@ def test_a_group_whose_offset_the_log_does_not_have_starts_anew(penstock: Any, t
         ),
         ({"offsets": []}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"offsets": [Position(topic="t", partition=0, offset=-1)]}, grpc.StatusCode.INVALID_ARGUMENT),
+        ({"offsets": [Position(partition=0, offset=1)]}, grpc.StatusCode.INVALID_ARGUMENT),
         ({"offsets": [Position(topic="nowhere", partition=0, offset=1)]}, grpc.StatusCode.NOT_FOUND),
     ],
-    ids=["no group", "no offsets", "negative", "no topic"],
+    ids=["no group", "no offsets", "negative", "unnamed topic", "no topic"],
 )
 def test_a_commit_that_cannot_be_gets_one_error(penstock: Any, fields: dict[str, Any], status: Any) -> None:
     with pytest.raises(grpc.RpcError) as refused:
@@ -133,3 +135,16 @@ def test_a_position_that_is_none_gets_one_error(
         next(stream)
 
     assert refused.value.code() == status
+
+
+def test_a_client_that_leaves_in_the_middle_is_no_failure(penstock: Any, topic: str) -> None:
+    publish(penstock, topic, 2_000)
+
+    with recorded_events() as events:
+        for _ in range(5):
+            with subscription(penstock, topic, start=START_EARLIEST) as stream:
+                next(stream)
+        with subscription(penstock, topic, start=START_EARLIEST) as stream:
+            assert [next(stream).offset for _ in range(2_000)] == list(range(2_000))
+
+    assert events.named("grpc.call_failed") == []

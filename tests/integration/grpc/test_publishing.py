@@ -60,6 +60,10 @@ def test_without_acks_nobody_knows_the_offset(penstock: Any, topic: str) -> None
             grpc.StatusCode.INVALID_ARGUMENT,
             "deliver_at_ms is given as well",
         ),
+        ({"delay_ms": (1 << 63) - 1}, grpc.StatusCode.INVALID_ARGUMENT, "delay_ms: "),
+        ({"delay_ms": 10**14}, grpc.StatusCode.INVALID_ARGUMENT, "delay_ms: "),
+        ({"deliver_at_ms": 10**16}, grpc.StatusCode.INVALID_ARGUMENT, "deliver_at_ms: "),
+        ({"ttl_ms": (1 << 63) - 1}, grpc.StatusCode.INVALID_ARGUMENT, "ttl_ms: "),
         ({"acks": 9}, grpc.StatusCode.INVALID_ARGUMENT, "acks: 9"),
         ({"messages": [OutgoingMessage()]}, grpc.StatusCode.INVALID_ARGUMENT, "PublishBatch"),
     ],
@@ -111,6 +115,32 @@ def test_one_bad_message_does_not_hold_up_its_batch(penstock: Any, topic: str) -
         ("penstock-priority", b"9"),
         ("penstock-ttl-ms", b"1000"),
     ]
+
+
+def test_a_delay_that_cannot_be_does_not_hold_up_the_others(penstock: Any, topic: str) -> None:
+    messages = [OutgoingMessage(delay_ms=(1 << 63) - 1), OutgoingMessage(value=b"v", delay_ms=3_600_000)]
+
+    bad, good = penstock.PublishBatch(PublishBatchRequest(topic=topic, messages=messages)).results
+
+    assert (bad.error.code, bad.delay_id) == ("INVALID_REQUEST", "")
+    assert good.delay_id
+
+
+def test_a_batch_of_nothing_is_refused(penstock: Any, topic: str) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        penstock.PublishBatch(PublishBatchRequest(topic=topic))
+
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "messages: there are none" in refused.value.details()
+
+
+def test_a_message_beside_many_is_not_dropped_in_silence(penstock: Any, topic: str) -> None:
+    both = PublishRequest(topic=topic, value=b"one", messages=[OutgoingMessage(value=b"many")])
+
+    refused, published = penstock.PublishStream(iter([both, PublishRequest(topic=topic, value=b"next")]))
+
+    assert ["messages: " in one.error.message for one in refused.results] == [True]
+    assert published.offset == 0
 
 
 def test_a_batch_has_a_limit(penstock: Any, topic: str) -> None:
@@ -169,7 +199,9 @@ def test_a_stream_responds_while_it_is_open(penstock: Any, topic: str) -> None:
 LONG_ID = "a/0/" + "1" * 5_000
 
 
-@pytest.mark.parametrize("wrong", ["", "orders", "orders/x/0", "orders/0/-1", "/0/0", "a/0/0/0", LONG_ID])
+@pytest.mark.parametrize(
+    "wrong", ["", "orders", "orders/x/0", "orders/0/-1", "/0/0", "a/0/0/0", "a/\u0663/0", LONG_ID]
+)
 def test_an_id_that_is_none_is_refused(penstock: Any, wrong: str) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         penstock.GetMessage(GetMessageRequest(id=wrong))

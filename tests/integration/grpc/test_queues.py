@@ -170,6 +170,32 @@ def test_wrong_receipts_get_one_error(penstock: Any, call: str, receipts: list[s
     assert "receipts" in refused.value.details()
 
 
+@pytest.mark.parametrize(
+    ("call", "request_", "words"),
+    [
+        ("Poll", PollRequest(topics=["t"]), "group: is missing"),
+        ("Poll", PollRequest(group="g"), "topics: there are none"),
+        ("Poll", PollRequest(group="g", topics=["t"], lease_ms=-1), "lease_ms: "),
+        ("Poll", PollRequest(group="g", topics=["t"], lease_ms=0), "lease_ms: "),
+        ("Poll", PollRequest(group="g", topics=["t"], lease_ms=(1 << 31) - 1), "lease_ms: "),
+        ("Ack", AckRequest(receipts=["r"]), "group: is missing"),
+        ("Nack", NackRequest(receipts=["r"]), "group: is missing"),
+        ("Nack", NackRequest(group="g", receipts=["r"], delay_ms=-1), "delay_ms: "),
+        ("Nack", NackRequest(group="g", receipts=["r"], delay_ms=(1 << 31) - 1), "delay_ms: "),
+        ("Renew", RenewRequest(receipts=["r"]), "group: is missing"),
+        ("Renew", RenewRequest(group="g", receipts=["r"], lease_ms=-1), "lease_ms: "),
+        ("Renew", RenewRequest(group="g", receipts=["r"], lease_ms=0), "lease_ms: "),
+    ],
+    ids=str,
+)
+def test_a_field_that_cannot_be_is_named(penstock: Any, call: str, request_: Any, words: str) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        getattr(penstock, call)(request_)
+
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert words in refused.value.details()
+
+
 def test_good_receipts_count_beside_bad_ones(penstock: Any, topic: str) -> None:
     publish(penstock, topic, 2)
     first, second = poll(penstock, topic)
@@ -207,6 +233,9 @@ def test_a_deadline_ends_a_stream_and_a_poll(penstock: Any, topic: str) -> None:
         ({"batch_max": -5}, grpc.StatusCode.INVALID_ARGUMENT, "batch_max: -5"),
         ({"lease_ms": 0}, grpc.StatusCode.INVALID_ARGUMENT, "lease_ms"),
         ({"lease_ms": -(1 << 31)}, grpc.StatusCode.INVALID_ARGUMENT, "lease_ms"),
+        ({"lease_ms": (1 << 31) - 1}, grpc.StatusCode.INVALID_ARGUMENT, "lease_ms"),
+        ({"start": 9}, grpc.StatusCode.INVALID_ARGUMENT, "start: 9"),
+        ({"group": "g" * 8_001}, grpc.StatusCode.INVALID_ARGUMENT, "group: "),
     ],
     ids=str,
 )

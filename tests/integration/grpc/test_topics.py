@@ -6,7 +6,7 @@ import grpc
 import pytest
 from google.protobuf.empty_pb2 import Empty
 
-from penstock.v1.penstock_pb2 import CreateTopicRequest, DeleteTopicRequest
+from penstock.v1.penstock_pb2 import CreateTopicRequest, DeleteTopicRequest, PublishRequest
 
 
 def test_a_topic_is_created_listed_and_deleted(penstock: Any) -> None:
@@ -58,6 +58,15 @@ def test_a_topic_is_not_created_twice(penstock: Any, topic: str) -> None:
         penstock.CreateTopic(CreateTopicRequest(name=topic))
 
     assert refused.value.code() == grpc.StatusCode.ALREADY_EXISTS
+
+
+def test_internal_topics_are_not_deleted(penstock: Any, topic: str) -> None:
+    penstock.Publish(PublishRequest(topic=topic, value=b"v", delay_ms=3_600_000))
+
+    with pytest.raises(grpc.RpcError) as refused:
+        penstock.DeleteTopic(DeleteTopicRequest(name="__delayed"))
+
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_a_topic_that_is_not_there_is_not_deleted(penstock: Any) -> None:

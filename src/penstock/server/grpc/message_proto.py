@@ -5,12 +5,16 @@ from typing import Any, NamedTuple
 
 from penstock.client.cluster import ClusterError, OutgoingRecord, RecordPosition
 from penstock.client.received import ReceivedRecord
+from penstock.core.delays import DelayOptions
 from penstock.core.queues.record_headers import PRIORITY, TTL_MS
 from penstock.core.records import Record
 from penstock.server.grpc.statuses import grpc_status, invalid
 from penstock.v1 import penstock_pb2 as proto
 
 PRIORITY_MAX = 9
+# As far as queues read, and as long as records are delayed.
+TTL_MS_MAX = 10**15 - 1
+DELAY_MS_MAX = DelayOptions().delay_ms_max
 # Below these a length takes one byte, or two.
 ONE_BYTE_LENGTHS, TWO_BYTE_LENGTHS = 1 << 7, 1 << 14
 ACKS: dict[int, int] = {
@@ -106,6 +110,8 @@ def _queue_headers(message: Any) -> tuple[tuple[str, bytes | None], ...]:
     if message.HasField("ttl_ms"):
         if message.ttl_ms < 0:
             raise invalid(f"ttl_ms: {message.ttl_ms} is negative")
+        if message.ttl_ms > TTL_MS_MAX:
+            raise invalid(f"ttl_ms: {message.ttl_ms} is more than {TTL_MS_MAX}")
         headers.append((TTL_MS, str(message.ttl_ms).encode()))
     return tuple(headers)
 
@@ -116,10 +122,14 @@ def _deliver_at_ms(message: Any, now_ms: int) -> int | None:
             raise invalid("delay_ms: deliver_at_ms is given as well")
         if message.delay_ms < 0:
             raise invalid(f"delay_ms: {message.delay_ms} is negative")
+        if message.delay_ms > DELAY_MS_MAX:
+            raise invalid(f"delay_ms: {message.delay_ms} is more than {DELAY_MS_MAX}")
         return now_ms + int(message.delay_ms)
     if message.HasField("deliver_at_ms"):
         if message.deliver_at_ms < 0:
             raise invalid(f"deliver_at_ms: {message.deliver_at_ms} is negative")
+        if message.deliver_at_ms > now_ms + DELAY_MS_MAX:
+            raise invalid(f"deliver_at_ms: {message.deliver_at_ms} is more than {DELAY_MS_MAX} ms ahead")
         return int(message.deliver_at_ms)
     return None
 

@@ -33,6 +33,8 @@ from penstock.v1 import penstock_pb2 as proto
 
 # What a request counts besides its bytes: an empty message costs memory as well.
 REQUEST_OVERHEAD_BYTES: Final = 256
+# Of the one message that a request without `messages` is.
+_SINGLE_FIELDS: Final = ("key", "value", "partition", "delay_ms", "deliver_at_ms", "priority", "ttl_ms")
 
 
 class ByteWindow:
@@ -121,6 +123,8 @@ class MessagePublisher:
     def _check(self, topic: str, messages: Sequence[Any]) -> None:
         if not topic:
             raise invalid("topic: is missing")
+        if not messages:
+            raise invalid("messages: there are none")
         if len(messages) > self._options.batch_max:
             raise invalid(f"messages: {len(messages)} are more than {self._options.batch_max}")
 
@@ -181,6 +185,8 @@ class MessagePublisher:
         """The response of a stream to one of its requests: an error is part of it."""
         messages = request.messages or (request,)
         try:
+            if request.messages and (request.headers or any(map(request.HasField, _SINGLE_FIELDS))):
+                raise invalid("messages: are given beside a message of the request itself")
             outcomes = await self.publish(request.topic, messages, request.acks)
         except ClusterError as error:
             outcomes = [error] * len(messages)

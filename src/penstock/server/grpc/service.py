@@ -10,6 +10,7 @@ from google.protobuf.empty_pb2 import Empty
 
 from penstock.client.cluster import ClusterError
 from penstock.client.cluster.reader import EARLIEST, LATEST
+from penstock.core.metadata import is_internal
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
@@ -21,6 +22,7 @@ from penstock.core.protocol.messages.queue_settle import ACKNOWLEDGE, REJECT, RE
 from penstock.core.protocol.schema import ZERO_UUID
 from penstock.runtime.loop import MachineClock, MachineEntropy
 from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.gateway.errors import NOT_DELETED
 from penstock.server.grpc.message_proto import Place, fill_leased, fill_logged
 from penstock.server.grpc.options import GrpcOptions
 from penstock.server.grpc.publisher import MessagePublisher, fill_response, fill_results
@@ -31,6 +33,9 @@ from penstock.v1 import penstock_pb2 as proto
 ADMIN_MS: Final = 30_000
 REPLICATION_MAX: Final = 0x7FFF
 WAIT_MS_MAX: Final = 60_000
+# As far as brokers go.
+LEASE_MS_MAX: Final = 43_200_000
+GROUP_CHARS_MAX: Final = 8_000
 # Of the numbers in a message's id, so that they fit their types.
 PARTITION_DIGITS: Final = 9
 OFFSET_DIGITS: Final = 18
@@ -77,6 +82,8 @@ class PenstockService:
 
     @with_status
     async def DeleteTopic(self, request: Any, context: Any) -> Any:
+        if is_internal(request.name):
+            raise ClusterError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"name: {NOT_DELETED}")
         topic = DeleteTopicsRequestTopic(name=request.name, topic_id=ZERO_UUID)
         answer = await self._backend.cluster.ask(
             DeleteTopicsRequest(topics=(topic,), topic_names=(request.name,), timeout_ms=ADMIN_MS)
@@ -146,8 +153,11 @@ class PenstockService:
             raise invalid(
                 f"batch_max: {request.batch_max} is not between 0 and {self._options.in_flight_max}"
             )
-        if request.HasField("lease_ms") and request.lease_ms < 1:
-            raise invalid(f"lease_ms: {request.lease_ms} is less than 1")
+        if request.start not in proto.Start.values():
+            raise invalid(f"start: {request.start} is neither START_EARLIEST nor START_LATEST")
+        if request.group:
+            _check_group(request)
+        _lease_ms(request)
         consumer = request.consumer or self._new_consumer()
         for topic in request.topics:
             await self._backend.cluster.topic(topic)
@@ -167,6 +177,9 @@ class PenstockService:
     async def Poll(self, request: Any, context: Any) -> Any:
         if not 0 <= request.max <= self._options.in_flight_max:
             raise invalid(f"max: {request.max} is not between 0 and {self._options.in_flight_max}")
+        _check_group(request)
+        if not request.topics:
+            raise invalid("topics: there are none")
         received = await self._backend.queues.receive(
             request.group,
             request.consumer or self._new_consumer(),
@@ -175,7 +188,7 @@ class PenstockService:
             or min(self._backend.limits.poll_records_max, self._options.in_flight_max),
             bytes_max=self._options.delivery_bytes_max,
             wait_ms=_wait_ms(request.wait_ms, context),
-            lease_ms=request.lease_ms if request.HasField("lease_ms") else -1,
+            lease_ms=_lease_ms(request),
         )
         response = proto.PollResponse()
         receipts = [record.receipt for record in received.records]
@@ -200,27 +213,30 @@ class PenstockService:
     @with_status
     async def Nack(self, request: Any, context: Any) -> Any:
         delay_ms = request.delay_ms if request.HasField("delay_ms") else -1
+        if request.HasField("delay_ms") and not 0 <= delay_ms <= LEASE_MS_MAX:
+            raise invalid(f"delay_ms: {delay_ms} is not between 0 and {LEASE_MS_MAX}")
         action = REJECT if request.reject else RELEASE
         await self._settle(request, action, context, delay_ms=delay_ms, reason=request.reason)
         return Empty()
 
     @with_status
     async def Renew(self, request: Any, context: Any) -> Any:
-        lease_ms = request.lease_ms if request.HasField("lease_ms") else -1
+        lease_ms = _lease_ms(request)
         await self._settle(request, RENEW, context, lease_ms=lease_ms)
         self._subscriptions.renewed(request.receipts, lease_ms / 1_000 if lease_ms > 0 else None)
         return Empty()
 
     @with_status
     async def Commit(self, request: Any, context: Any) -> Any:
-        if not request.group:
-            raise invalid("group: is missing")
+        _check_group(request)
         if not 0 < len(request.offsets) <= self._options.receipts_max:
             raise invalid(
                 f"offsets: there are {len(request.offsets)}, and not 1 to {self._options.receipts_max}"
             )
         offsets = {(one.topic, one.partition): one.offset for one in request.offsets}
         for place, offset in offsets.items():
+            if not place[0]:
+                raise invalid("offsets: one has no topic")
             if offset < 0:
                 raise invalid(f"offsets: {offset} of {place[0]}/{place[1]} is negative")
         outcomes = await self._backend.membership.commit(request.group, offsets)
@@ -235,6 +251,7 @@ class PenstockService:
             raise invalid(
                 f"receipts: there are {len(request.receipts)}, and not 1 to {self._options.receipts_max}"
             )
+        _check_group(request)
         results = await self._backend.queues.settle(request.group, action, request.receipts, **choices)
         if action != RENEW:
             # A receipt that was refused is not in flight either.
@@ -311,6 +328,23 @@ def _given(request: Any, field: str) -> int:
     return value
 
 
+def _check_group(request: Any) -> None:
+    if not request.group:
+        raise invalid("group: is missing")
+    if len(request.group) > GROUP_CHARS_MAX:
+        raise invalid(f"group: has {len(request.group)} characters, and not 1 to {GROUP_CHARS_MAX}")
+
+
+def _lease_ms(request: Any) -> int:
+    """How long leases last; -1 where it is left out, which is as long as the queue says."""
+    if not request.HasField("lease_ms"):
+        return -1
+    value = int(request.lease_ms)
+    if not 0 < value <= LEASE_MS_MAX:
+        raise invalid(f"lease_ms: {value} is not between 1 and {LEASE_MS_MAX}")
+    return value
+
+
 def _is_queue(request: Any) -> bool:
     if request.mode not in proto.Mode.values():
         raise invalid(f"mode: {request.mode} is neither MODE_QUEUE nor MODE_LOG")
@@ -330,7 +364,7 @@ def _wait_ms(asked: int, context: Any) -> int:
 def _parsed_id(text: str) -> tuple[str, int, int]:
     topic, _, rest = text.partition("/")
     partition, _, offset = rest.partition("/")
-    are_numbers = partition.isdecimal() and offset.isdecimal()
+    are_numbers = rest.isascii() and partition.isdecimal() and offset.isdecimal()
     if not topic or not are_numbers or len(partition) > PARTITION_DIGITS or len(offset) > OFFSET_DIGITS:
         raise invalid(f"id: {text[:ID_CHARS_SHOWN]!r} is not topic/partition/offset")
     return topic, int(partition), int(offset)

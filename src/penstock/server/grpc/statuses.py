@@ -69,6 +69,9 @@ def with_status(method: Method) -> Method:
         except (grpc.aio.AbortError, grpc.aio.UsageError):
             raise
         except Exception as error:
+            if context.cancelled():
+                # What was under way failed because the client is gone: it left, or its time is over.
+                return None
             # The last line of defence: a bug ends the call, and the others go on.
             log.error("grpc.call_failed", call=method.__name__, error=repr(error))
             await context.abort(grpc.StatusCode.INTERNAL, "the call failed; the server's log says why")
