@@ -22,11 +22,15 @@ from penstock.core.protocol.messages.delay_records import (
     DelayRecordsRequestRecord,
 )
 from penstock.core.protocol.messages.list_delays import ListDelaysRequest
+from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 PATIENCE_SECONDS = 30
 RECORDS_MAX = 1_000
 REQUEST_BYTES_MAX = 1 << 20
 LIST_COUNT = 1_000
+# How long a topic that was just created may be unknown to some broker.
+CREATED_SECONDS = 5.0
+CREATED_SOON = frozenset({ErrorCode.LEADER_NOT_AVAILABLE})
 
 
 class LaterRecord(NamedTuple):
@@ -59,14 +63,21 @@ class DelayAdmin:
         self._first_slot = secrets.randbelow(SLOTS)
 
     def schedule(self, records: Sequence[LaterRecord]) -> list[str]:
-        """Publish records later; the ids of their delays. Raises at the first that is refused."""
+        """Publish records later; the ids of their delays. Raises at the first that is refused.
+
+        A topic that is missing is created, if brokers are set up so, as if the records were published now.
+        """
         ids: list[str] = []
         for part in _portions(records):
             # What is sent together is stored together.
             slot = slot_at(self._first_slot, time.time_ns() // 1_000_000)
             chosen = choose_ids(secrets.token_bytes(ID_BYTES * len(part)), slot)
             request = DelayRecordsRequest(records=tuple(map(_row, part, chosen)))
-            for result in self._ask(request).results:
+            answer = self._ask(request)
+            missing = _unknown_topics(part, answer)
+            if missing:
+                answer = self._ask_when_created(request, part, missing)
+            for result in answer.results:
                 if result.error_code:
                     raise ClientError(f"not delayed: {result.error_message or error_name(result.error_code)}")
                 ids.append(result.delay_id)
@@ -98,6 +109,21 @@ class DelayAdmin:
                 break
         return found
 
+    def _ask_when_created(
+        self, request: DelayRecordsRequest, part: Sequence[LaterRecord], topics: Sequence[str]
+    ) -> Any:
+        """Ask again once topics are there, or are not to be had; the ids make sure that no delay is doubled."""
+        deadline = Deadline(min(self._seconds, CREATED_SECONDS))
+        rows = tuple(MetadataRequestTopic(name=topic) for topic in topics)
+        with closing(connect(self._endpoint)) as connection:
+            while True:
+                found = connection.ask(MetadataRequest(topics=rows, allow_auto_topic_creation=True))
+                is_to_come = all(_is_to_come(row, part) for row in found.topics)
+                answer = self._ask(request)
+                if not _unknown_topics(part, answer) or not is_to_come or deadline.is_over():
+                    return answer
+                time.sleep(PAUSE_SECONDS)
+
     def _ask(self, request: Message) -> Any:
         deadline = Deadline(self._seconds)
         with closing(connect(self._endpoint)) as connection:
@@ -110,6 +136,25 @@ class DelayAdmin:
         if answer.error_code != ErrorCode.NONE:
             raise ClientError(answer.error_message or error_name(answer.error_code))
         return answer
+
+
+def _unknown_topics(part: Sequence[LaterRecord], answer: Any) -> list[str]:
+    """Topics of records that were refused for want of them."""
+    return list(
+        dict.fromkeys(
+            record.topic
+            for record, row in zip(part, answer.results, strict=False)
+            if row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    )
+
+
+def _is_to_come(topic: Any, part: Sequence[LaterRecord]) -> bool:
+    """Whether records can be delayed once every broker knows the topic."""
+    if topic.error_code:
+        return topic.error_code in CREATED_SOON
+    wanted = max(record.partition for record in part if record.topic == topic.name)
+    return not topic.is_internal and wanted < len(topic.partitions)
 
 
 def _row(record: LaterRecord, delay_id: int) -> DelayRecordsRequestRecord:

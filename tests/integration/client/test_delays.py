@@ -60,6 +60,17 @@ def consumed(node: Broker, topic: str, is_over: Callable[[], bool]) -> list[tupl
         return found
 
 
+def test_a_missing_topic_is_created_and_one_that_cannot_be_is_refused_at_once(node: Broker) -> None:
+    admin = DelayAdmin(Endpoint(node.bootstrap_servers))
+
+    (delay_id,) = admin.schedule([LaterRecord("made-later", now_ms() + 600_000, b"v")])
+
+    assert admin.cancel([delay_id]) == [None]
+    for topic, partition in (("made-later", 99), ("a/b", -1), ("__delayed", -1)):
+        with pytest.raises(ClientError, match="not delayed"):
+            admin.schedule([LaterRecord(topic, now_ms() + 600_000, b"v", partition=partition)])
+
+
 def test_every_record_is_published_once_and_in_time_by_a_broker_that_was_killed(node: Broker) -> None:
     topic = node.create_topic("later", partitions=3)
     admin = DelayAdmin(Endpoint(node.bootstrap_servers))
