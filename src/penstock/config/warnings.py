@@ -26,6 +26,11 @@ def warnings_for(config: Config) -> list[str]:
             "everything; security.enabled: true lets access rules decide (docs/operations/security.md), "
             "or bind to 127.0.0.1"
         )
+    if config.security.enabled and config.peer is not None and not _peers_are_proven(config):
+        warnings.append(
+            f"listen.peer ({config.peer}): nodes are believed to be whom they say they are; "
+            "security.peers: tls makes them prove it (docs/operations/security.md)"
+        )
     if config.storage.fsync.mode == "none":
         warnings.append(
             "storage.fsync.mode is none: a power cut loses acknowledged records; set it to every to keep them"
@@ -41,4 +46,23 @@ def not_available(config: Config) -> list[str]:
             "security.enabled: REST, WebSocket and gRPC do not ask who is calling so far; "
             "set rest.enabled: false"
         )
+    if (
+        config.security.enabled
+        and config.security.peers == "auto"
+        and config.peer is not None
+        and not config.peer.is_loopback
+        and not _peers_are_proven(config)
+    ):
+        problems.append(
+            f"security.enabled: listen.peer ({config.peer}) is reachable from other machines, and "
+            "whoever reaches it is believed to be a node; set security.tls.certificate, key and authority, or "
+            "security.peers: plain if the network keeps strangers away"
+        )
     return problems
+
+
+def _peers_are_proven(config: Config) -> bool:
+    security = config.security
+    if security.peers == "auto":
+        return bool(security.enabled and security.tls.certificate and security.tls.authority)
+    return security.peers == "tls"

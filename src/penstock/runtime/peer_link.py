@@ -59,7 +59,7 @@ _BUFFERS_PER_CALL = 256
 # One read per link and loop turn: large enough for bulk replication, small enough
 # that a turn over many links stays short.
 _READ_BYTES = 256 * 1024
-# The same refusal of the same host is reported once in this time: a node that is set up wrongly dials on and on.
+# The same refusal of the same host is reported once in this time: a node that is set up wrongly dials on.
 _REPORT_AGAIN_NS = 10 * SECOND
 _REPORTS_MAX = 256
 
@@ -194,7 +194,7 @@ def _owned(part: Buffer) -> Buffer:
 class LinkPoller:
     """Registers the sockets of links with the loop."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a runtime is made of, by name
         self,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
@@ -314,10 +314,11 @@ class SocketLink:
         wiring: LinkPoller,
         handler: LinkHandler,
         state: LinkState,
+        *,
         host: str = "",
         on_plain_peer: Callback | None = None,
     ) -> None:
-        """`host` is where an accepted link came from; `on_plain_peer`: the node that was dialled has no TLS."""
+        """`host` is where an accepted link came from; `on_plain_peer`: whom we dialled has no TLS."""
         self._wiring = wiring
         self._handler = handler
         self._state = state
@@ -452,11 +453,14 @@ class SocketLink:
             return
         self._wiring.note_read(self, saturated=count == len(scratch))
         self._heard_at = self._wiring.clock.now()
-        if not self._is_heard and not self._first_heard(scratch[0]):
+        self._heard(scratch[:count])
+
+    def _heard(self, received: memoryview) -> None:
+        if not self._is_heard and not self._first_heard(received[0]):
             return
         if self._tls is None:
-            self._reader.feed(scratch[:count])
-        elif not self._decrypt(self._tls, scratch[:count]):
+            self._reader.feed(received)
+        elif not self._decrypt(self._tls, received):
             return
         self._hand_over()
         if self.host and self._state is not LinkState.CLOSED:

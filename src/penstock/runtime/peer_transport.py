@@ -146,7 +146,7 @@ class SocketTransport:
             return
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link = SocketLink(self._wiring, handler, LinkState.WAITING, host)
+        link = SocketLink(self._wiring, handler, LinkState.WAITING, host=host)
         self._wiring.links[link] = None
         self._give(link, self._wiring.options.handshake_timeout_ms)
         link.hold(connected)

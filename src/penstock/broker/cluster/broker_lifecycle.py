@@ -71,6 +71,7 @@ from penstock.core.model import (
     Instant,
     NodeId,
     PenstockError,
+    ProtocolError,
     StorageError,
 )
 from penstock.core.raft import Member, ReadIndex
@@ -236,7 +237,9 @@ class BrokerSessionTracker(BasePeerWatcher):
             return SendHeartbeatReply(BrokerPresence.LIVE, end=self._controller.committed)
         return presence
 
-    def _on_heartbeat(self, _peer: Peer, heartbeat: SendHeartbeat, respond: Respond) -> None:
+    def _on_heartbeat(self, peer: Peer, heartbeat: SendHeartbeat, respond: Respond) -> None:
+        if heartbeat.node_id != peer.node_id:
+            raise ProtocolError(f"a heartbeat of node {heartbeat.node_id} from node {peer.node_id}")
         self.heartbeat(heartbeat, respond)
 
     def _check(self) -> None:

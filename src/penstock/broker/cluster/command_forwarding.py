@@ -23,11 +23,32 @@ from penstock.broker.cluster.rpc import (
 )
 from penstock.core.metadata import Command, Reply
 from penstock.core.metadata import Ok as Nothing
+from penstock.core.metadata.commands import (
+    AllocateProducerIds,
+    AlterPartition,
+    BeginControlledShutdown,
+    DeposeLeader,
+    RegisterBroker,
+    ReportReplicas,
+    ResignReplica,
+    UnfenceBroker,
+)
 from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, NodeId, Offset, ProtocolError
 from penstock.core.raft import ReadIndex
 from penstock.runtime import Callback, NodeIdentity, Runtime, Timer
 
 Done: TypeAlias = Callable[[Reply], None]
+# What a broker says of itself: nobody else says it.
+ABOUT_THE_SENDER = (
+    RegisterBroker,
+    UnfenceBroker,
+    ReportReplicas,
+    BeginControlledShutdown,
+    AllocateProducerIds,
+    AlterPartition,
+    ResignReplica,
+    DeposeLeader,
+)
 # How long a command waits for a leader, and then for the reply.
 PATIENCE_MS = 4_000
 PARKED_MAX = 10_000
@@ -174,7 +195,7 @@ class CommandForwarder(BasePeerWatcher):
         refusal = _error(detail)
         self._runtime.timers.soon(lambda: parked.done(refusal))
 
-    def _on_submit(self, _peer: Peer, question: SubmitCommand, respond: Respond) -> None:
+    def _on_submit(self, peer: Peer, question: SubmitCommand, respond: Respond) -> None:
         if not self._decider.is_leading:
             respond(NotController(self.leader, None))
             return
@@ -190,6 +211,8 @@ class CommandForwarder(BasePeerWatcher):
                 Offset(0),
             )
             return
+        if isinstance(command, ABOUT_THE_SENDER) and command.node_id != peer.node_id:
+            raise ProtocolError(f"a {question.name} of node {command.node_id} from node {peer.node_id}")
         self._decider.decide(command, decided)
 
 

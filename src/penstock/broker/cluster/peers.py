@@ -15,18 +15,20 @@ manager dials the union and redials lost links: at once when the peer's process 
 refused connection shows that it is gone, and after a growing pause otherwise. An inbound link from a
 node that we fail to reach is a sign that it is back: it is dialled at once.
 
-A node that has another id than the one that was dialled is disconnected.
+A node that has another id than the one that was dialled is disconnected; and one whose frames nobody who
+keeps to the rules would send.
 
-Left out: authentication beyond the handshake; pausing a link while its receiver is busy; more than
+Left out: pausing a link while its receiver is busy; more than
 one link per role.
 """
 
 import enum
+import struct
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias
 from uuid import UUID
 
-from penstock.core.model import MILLISECOND, Instant, NodeId
+from penstock.core.model import MILLISECOND, Instant, NodeId, ProtocolError
 from penstock.observability import log as events
 from penstock.runtime import (
     Address,
@@ -49,6 +51,17 @@ LASTING_MS = 200
 STALLED_MS = 250
 # As long as a broker's session: by then the controller has fenced it, or it is only we who cannot reach it.
 JUST_ENDED_MS = 2_000
+# What decoders and handlers raise when a message holds what nobody sends: numbers that do not fit, names
+# of nothing. Failed asserts are not among them: they say that this node itself is wrong.
+MALFORMED = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+    struct.error,
+)
 # The node that was dialled, its address, and the identity found there.
 OnIdentityMismatch: TypeAlias = Callable[[NodeId, Address, NodeIdentity], None]
 
@@ -400,7 +413,19 @@ class PeerManager:
         if handler is None:
             events.debug("peer.unknown_channel", peer=guest.node_id, channel=frame[0])
             return
-        handler.received(guest.on(frame[0]), memoryview(frame)[1:])
+        try:
+            handler.received(guest.on(frame[0]), memoryview(frame)[1:])
+        except ProtocolError as wrong:
+            self._end_link(link, guest, frame[0], str(wrong))
+        except MALFORMED as error:
+            # The machine of a quorum must not go on after half a step; others decide before they change.
+            if frame[0] == Channel.RAFT:
+                raise
+            self._end_link(link, guest, frame[0], f"{type(error).__name__}: {error}")
+
+    def _end_link(self, link: Link, guest: InboundLink, channel: int, reason: str) -> None:
+        events.warning("peer.misbehaved", peer=guest.node_id, channel=Channel(channel).name, reason=reason)
+        link.close()
 
     def drained(self, link: Link) -> None:
         dialling = self._calls.get(link)

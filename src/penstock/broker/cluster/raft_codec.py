@@ -15,8 +15,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from penstock.core.metadata import Fact, decode_fact, encode_fact
+from penstock.core.metadata.fact_checks import problem_with_fact
 from penstock.core.model import CorruptionError, Offset, ProtocolError
-from penstock.core.raft import Configuration, Content
+from penstock.core.raft import Configuration, Content, Entry
 from penstock.core.raft.messages import (
     AppendConflict,
     AppendRequest,
@@ -35,9 +36,8 @@ from penstock.core.raft.messages import (
 )
 
 VERSION = 1
-# A term never goes back once it was accepted, and the log keeps terms in four bytes: a term that no
-# real quorum reaches is rejected.
-TERM_MAX = 2**30
+# The log keeps terms in four bytes; how far one may be ahead of ours is checked by `core.raft`.
+TERM_MAX = 2**31 - 1_024
 # The place in this list is the number on the wire: append only.
 MESSAGES: tuple[type[RaftMessage], ...] = (
     VoteRequest,
@@ -59,6 +59,7 @@ _decoders: dict[int, msgspec.msgpack.Decoder[RaftMessage]] = {}
 _encode = msgspec.msgpack.Encoder().encode
 _decode_configuration = msgspec.msgpack.Decoder(Configuration).decode
 _END = struct.Struct("<q")
+FACTS_MAX = 2**62
 _LENGTH = struct.Struct("<I")
 _BLANK, _FACTS, _CONFIGURATION = b"\0", b"\1", b"\2"
 
@@ -76,7 +77,7 @@ def decode_message(frame: bytes | memoryview) -> RaftMessage:
         decoder = _decoders[frame[1]] = msgspec.msgpack.Decoder(MESSAGES[frame[1]])
     try:
         message = decoder.decode(memoryview(frame)[2:])
-    except msgspec.DecodeError as wrong:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
         raise ProtocolError(f"a damaged {MESSAGES[frame[1]].__name__}: {wrong}") from None
     if not 0 <= message.term <= TERM_MAX:
         raise ProtocolError(f"a {MESSAGES[frame[1]].__name__} of term {message.term}")
@@ -128,6 +129,32 @@ def facts_end(payload: bytes) -> Offset:
     if len(payload) < _END.size:
         raise CorruptionError("facts end before their first")
     return Offset(_END.unpack_from(payload)[0])
+
+
+def check_entries(entries: Iterable[Entry]) -> None:
+    """Raise ProtocolError unless what these entries hold can be applied: they are about to be stored.
+
+    LevelTooHigh, which is for the operator of a node that is too old, comes before they are, too.
+    """
+    for entry in entries:
+        if isinstance(entry.content, bytes):
+            try:
+                problem = problem_with_facts(decode_facts(entry.content), facts_end(entry.content))
+            except CorruptionError as wrong:
+                raise ProtocolError(f"entry {entry.index}: {wrong}") from None
+            if problem is not None:
+                raise ProtocolError(f"entry {entry.index}: {problem}")
+
+
+def problem_with_facts(facts: Iterable[Fact], end: Offset) -> str | None:
+    """What makes facts of another node unusable: their bytes are fine, and what they say is impossible."""
+    if not 0 <= end <= FACTS_MAX:
+        return f"facts end at {end}"
+    for fact in facts:
+        problem = problem_with_fact(fact)
+        if problem is not None:
+            return f"{type(fact).__name__}: {problem}"
+    return None
 
 
 def decode_facts(payload: bytes | memoryview) -> Sequence[Fact]:

@@ -29,6 +29,7 @@ from penstock.broker.cluster.quorum import (
     QuorumStore,
 )
 from penstock.broker.cluster.raft_codec import (
+    check_entries,
     decode_facts,
     decode_message,
     encode_facts,
@@ -99,7 +100,7 @@ from penstock.core.raft import (
     TruncateLog,
     UseConfiguration,
 )
-from penstock.core.raft.messages import RaftMessage
+from penstock.core.raft.messages import AppendRequest, RaftMessage
 from penstock.observability import log as events
 from penstock.runtime import Callback, CloseReason, ExecutorKind, Runtime, Timer
 from penstock.storage.disk import DiskFull
@@ -259,6 +260,13 @@ class RaftHost:
 
     def _arrived(self, sender: Member, message: RaftMessage) -> None:
         # The transport has checked that the message is for this directory.
+        if self._is_closed or self.failure is not None:
+            return
+        problem = self.raft.problem_with(sender, message)
+        if problem is not None:
+            raise ProtocolError(f"{type(message).__name__}: {problem}")
+        if isinstance(message, AppendRequest):
+            check_entries(message.entries)
         self.step(MessageReceived(sender, self._setup.me, message))
 
     def _gone(self, node: NodeId) -> None:

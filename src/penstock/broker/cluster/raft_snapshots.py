@@ -4,9 +4,10 @@ A snapshot is verified before it is sent, and before it is installed. One that i
 disk is replaced by a new one, made from the image in memory.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from penstock.broker.cluster.quorum import QuorumFailed
+from penstock.broker.cluster.raft_codec import problem_with_facts
 from penstock.broker.cluster.raft_storage import (
     MetadataSnapshot,
     RaftStorage,
@@ -17,7 +18,7 @@ from penstock.broker.cluster.raft_storage import (
     remove_snapshot,
     write_snapshot,
 )
-from penstock.core.metadata import MetadataImage, snapshot
+from penstock.core.metadata import Fact, MetadataImage, snapshot
 from penstock.core.model import CorruptionError, Offset
 from penstock.core.raft import (
     Index,
@@ -31,6 +32,13 @@ from penstock.core.raft.messages import RaftMessage, SnapshotChunk
 from penstock.observability import log as events
 from penstock.runtime import Callback, Executor, ExecutorKind, Job
 from penstock.storage.disk import Disk
+
+
+def check_facts(facts: Sequence[Fact], end: Offset) -> None:
+    """Raise CorruptionError if a snapshot of another node holds what no node would write."""
+    problem = problem_with_facts(facts, end)
+    if problem is not None:
+        raise CorruptionError(problem)
 
 
 class SnapshotManager:
@@ -157,7 +165,7 @@ class SnapshotManager:
         disk, meta = self._disk, effect.snapshot
 
         def work() -> MetadataSnapshot:
-            received = decode_snapshot(content)
+            received = decode_snapshot(content, check_facts)
             if received.meta != meta:
                 raise CorruptionError(f"it covers {received.meta.index}, not {meta.index}")
             write_snapshot(disk, meta.index, content)

@@ -24,7 +24,7 @@ would not be.
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -238,10 +238,14 @@ def encode_snapshot(meta: SnapshotMeta, end: Offset, facts: Iterable[Fact]) -> b
     return frame(FileKind.METADATA, b"".join((head, members, encode_facts(end, facts))))
 
 
-def decode_snapshot(content: bytes) -> MetadataSnapshot:
-    """The snapshot, or CorruptionError."""
+def decode_snapshot(
+    content: bytes, check: Callable[[Sequence[Fact], Offset], None] | None = None
+) -> MetadataSnapshot:
+    """The snapshot, or CorruptionError; `check` sees its facts before they are applied."""
     meta, rest = _decode_head(content)
     facts = decode_facts(rest)
+    if check is not None:
+        check(facts, facts_end(rest))
     return MetadataSnapshot(meta, facts_end(rest), len(facts), replay(EMPTY_IMAGE, facts))
 
 

@@ -59,6 +59,7 @@ from penstock.core.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
+from penstock.core.raft.plausibility import problem_with_message, problem_with_term
 from penstock.core.raft.progress import Progress, ProgressTracker
 from penstock.core.raft.read_index import ReadIndexQueue
 from penstock.core.raft.state import RaftState, RecoveredState
@@ -78,6 +79,7 @@ from penstock.core.raft.types import (
     changed,
 )
 
+FROM_LEADER = (AppendRequest, RaftHeartbeat, SnapshotChunk, TimeoutNow)
 HANDING_OVER = "leadership is being handed over"
 
 
@@ -136,6 +138,10 @@ class Role:
 
     def time_passed(self) -> None:
         """Called when the deadline is reached."""
+
+    def problem_with(self, _sender: Member, _message: RaftMessage) -> str | None:
+        """What no member sends in the present term, as far as this role can tell; None if it may."""
+        return None
 
     def received(self, sender: Member, message: RaftMessage) -> None:
         """Handle a message of the present term."""
@@ -283,6 +289,24 @@ class Follower(Role):
         self._leader = None
         self._state.set_leader(None)
         self._deadline = min(self._deadline, self._state.early_deadline())
+
+    def problem_with(self, sender: Member, message: RaftMessage) -> str | None:
+        if not isinstance(message, FROM_LEADER):
+            return None
+        if self._leader not in (None, sender):
+            return f"node {sender.node_id} leads term {message.term}, which has another leader"
+        log = self._state.log
+        if isinstance(message, AppendRequest):
+            for entry in message.entries:
+                is_final = self._state.commit < entry.index <= self._verified
+                if is_final and log.term_at(entry.index) != entry.term:
+                    return f"entry {entry.index} is not the one that the same leader sent before"
+        elif isinstance(message, SnapshotChunk):
+            snapshot = message.snapshot
+            is_final = self._state.commit < snapshot.index <= self._verified
+            if is_final and log.term_at(snapshot.index) != snapshot.term:
+                return f"the snapshot of {snapshot.index} is not of the log that the same leader sent before"
+        return None
 
     def received(self, sender: Member, message: RaftMessage) -> None:
         match message:
@@ -615,6 +639,16 @@ class Leader(Role):
     def persisted(self) -> None:
         self._advance()
 
+    def problem_with(self, sender: Member, message: RaftMessage) -> str | None:
+        if isinstance(message, FROM_LEADER):
+            return f"node {sender.node_id} leads term {message.term}, in which this node was elected"
+        if isinstance(message, AppendResponse | RaftHeartbeatResponse):
+            if message.match > self._state.log.last:
+                return f"entry {message.match} is acknowledged, and the log ends at {self._state.log.last}"
+            if isinstance(message, RaftHeartbeatResponse) and message.round > self._replication.round:
+                return f"round {message.round} is acknowledged, which was never sent"
+        return None
+
     def received(self, sender: Member, message: RaftMessage) -> None:
         replication = self._replication
         peer = replication.of(sender)
@@ -838,6 +872,16 @@ class Raft:
         """When `TimePassed` is due unless something else happens before."""
         return self._role.deadline
 
+    def problem_with(self, sender: Member, message: RaftMessage) -> str | None:
+        """What no member that keeps to the rules would send here now; None if it may be handed to `step`."""
+        state = self._state
+        if sender == state.me:
+            return "it says that it is this member"
+        problem = problem_with_term(state.term, message.term) or problem_with_message(message)
+        if problem is not None or message.term != state.term or isinstance(self._role, TermRecovery):
+            return problem
+        return self._role.problem_with(sender, message)
+
     def step(self, event: Event, now: Instant) -> list[Effect]:
         """Handle an event; returns the effects to carry out, in order."""
         state = self._state
@@ -891,7 +935,7 @@ class Raft:
 
     def _receive_in_term(self, sender: Member, message: RaftMessage) -> None:
         state = self._state
-        is_from_leader = isinstance(message, AppendRequest | RaftHeartbeat | SnapshotChunk | TimeoutNow)
+        is_from_leader = isinstance(message, FROM_LEADER)
         is_promise = isinstance(message, VoteResponse) and message.is_pre_vote and message.is_granted
         if message.term > state.term and not is_promise:
             self._become(BecomeFollower(message.term, sender if is_from_leader else None))
