@@ -1,12 +1,15 @@
 """Clients that nobody here wrote, with every way to log in that they have."""
 
 import asyncio
+import gc
 import json
 import logging
 import shutil
 import ssl
 import subprocess
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +40,7 @@ LIBRDKAFKA_OUTCOMES = {
     KafkaError._TRANSPORT: Outcome.NOT_CONNECTED,
     KafkaError.TOPIC_AUTHORIZATION_FAILED: Outcome.DENIED,
 }
-# kafka-python says why in its log only, and goes on trying.
+# kafka-python says why in its log only, and goes on trying; aiokafka says it there, too.
 BOOTSTRAP_MS = 1_500
 
 
@@ -161,22 +164,38 @@ class WarningTexts(logging.Handler):
         self.said.append(record.getMessage())
 
 
+@contextmanager
+def warnings_of(library: str) -> Iterator[list[str]]:
+    """What a library says meanwhile; sockets that it forgets are gone afterwards."""
+    handler, logger = WarningTexts(), logging.getLogger(library)
+    logger.addHandler(handler)
+    try:
+        yield handler.said
+    finally:
+        logger.removeHandler(handler)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+
+
+def why_not(said: list[str]) -> Outcome:
+    """What kept a client from a connection, as far as it says that."""
+    is_told = any("SaslAuthenticationFailed" in each for each in said)
+    return Outcome.LOGIN_REFUSED if is_told else Outcome.NOT_CONNECTED
+
+
 class KafkaPython:
     def visit(self, login: Login, topic: str) -> Outcome:
         settings = {**python_settings(login), "bootstrap_timeout_ms": BOOTSTRAP_MS}
         if login.mechanism == TOKEN:
             settings["sasl_oauth_token_provider"] = KafkaPythonToken(login.secret)
-        warnings, logger = WarningTexts(), logging.getLogger("kafka")
-        logger.addHandler(warnings)
-        try:
-            self._round_trip(settings, topic)
-        except kafka.errors.TopicAuthorizationFailedError:
-            return Outcome.DENIED
-        except kafka.errors.KafkaTimeoutError:
-            is_told = any("SaslAuthenticationFailed" in each for each in warnings.said)
-            return Outcome.LOGIN_REFUSED if is_told else Outcome.NOT_CONNECTED
-        finally:
-            logger.removeHandler(warnings)
+        with warnings_of("kafka") as said:
+            try:
+                self._round_trip(settings, topic)
+            except kafka.errors.TopicAuthorizationFailedError:
+                return Outcome.DENIED
+            except kafka.errors.KafkaTimeoutError:
+                return why_not(said)
         return Outcome.SERVED
 
     def _round_trip(self, settings: dict[str, Any], topic: str) -> None:
@@ -210,14 +229,13 @@ class AiokafkaToken(aiokafka.abc.AbstractTokenProvider):
 
 class Aiokafka:
     def visit(self, login: Login, topic: str) -> Outcome:
-        try:
-            asyncio.run(self._round_trip(login, topic))
-        except aiokafka.errors.TopicAuthorizationFailedError:
-            return Outcome.DENIED
-        except aiokafka.errors.AuthenticationFailedError:
-            return Outcome.LOGIN_REFUSED
-        except aiokafka.errors.KafkaConnectionError:
-            return Outcome.NOT_CONNECTED
+        with warnings_of("aiokafka") as said:
+            try:
+                asyncio.run(self._round_trip(login, topic))
+            except aiokafka.errors.TopicAuthorizationFailedError:
+                return Outcome.DENIED
+            except aiokafka.errors.KafkaConnectionError:
+                return why_not(said)
         return Outcome.SERVED
 
     async def _round_trip(self, login: Login, topic: str) -> None:
