@@ -25,6 +25,7 @@ from penstock.broker.cluster import Controller
 from penstock.broker.creation_rate import CreationLimits, CreationRate
 from penstock.broker.partitions import ReplicaManager
 from penstock.core.metadata import (
+    AUDIT_TOPIC,
     BY_DEFAULT,
     DELAYED_TOPIC,
     OFFSETS_TOPIC,
@@ -73,6 +74,9 @@ _SETTINGS = {
 }
 # Few, because what is due at once in one of them is published in one transaction; some, for several nodes.
 DELAYED_PARTITIONS = 4
+# Entries of audit logs are kept for so long at most, unless somebody says otherwise.
+AUDIT_PARTITIONS = 1
+AUDIT_RETENTION = (("retention.ms", str(7 * 86_400_000)), ("retention.bytes", str(1 << 30)))
 R = TypeVar("R")
 TIMED_OUT = ApiError(
     ErrorKind.TIMED_OUT, "the controller has not decided in time; the change may still take effect"
@@ -119,6 +123,9 @@ def internal_topic(name: str, image: MetadataImage, static: Mapping[str, str]) -
         factor = _number(image, "offsets.topic.replication.factor", static)
         configs.append(("max.message.bytes", str(MESSAGE_BYTES_MIN[name])))
         return NewTopic(name, DELAYED_PARTITIONS, factor, (), tuple(configs))
+    if name == AUDIT_TOPIC:
+        factor = _number(image, "offsets.topic.replication.factor", static)
+        return NewTopic(name, AUDIT_PARTITIONS, factor, (), (*configs, *AUDIT_RETENTION))
     settings = _SETTINGS.get(name)
     if settings is None:
         return None

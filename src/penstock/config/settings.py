@@ -486,6 +486,29 @@ class OAuthSettings(ConfigSection, frozen=True):
     ] = 3_600_000
 
 
+class AuditSettings(ConfigSection, frozen=True):
+    """A record of logins, refusals and what administrators do; it works without `security.enabled`, too."""
+
+    enabled: Annotated[bool, Meta(description="Write an audit log.")] = False
+    directory: Annotated[
+        str, Meta(description="Where its files are; empty is `audit` in the data directory.")
+    ] = ""
+    file_bytes_max: Annotated[
+        int, Meta(ge=64 * 1024, le=INT64_MAX, description="Size at which a file is followed by the next.")
+    ] = 64 * MEBIBYTE
+    files_max: Annotated[
+        int, Meta(ge=1, le=1_000, description="How many files are kept; the oldest is deleted first.")
+    ] = 10
+    topic: Annotated[bool, Meta(description="Write entries to the topic `__audit` as well.")] = False
+    data: Annotated[
+        bool,
+        Meta(
+            description="Count what clients read and write, too: one entry a minute for each client, "
+            "operation and topic."
+        ),
+    ] = False
+
+
 class SecuritySettings(ConfigSection, frozen=True):
     """Who may do what."""
 
@@ -526,6 +549,7 @@ class SecuritySettings(ConfigSection, frozen=True):
     sasl: SaslSettings = SaslSettings()
     tls: TlsSettings = TlsSettings()
     oauth: OAuthSettings = OAuthSettings()
+    audit: AuditSettings = AuditSettings()
 
 
 class MetricsSettings(ConfigSection, frozen=True):

@@ -14,7 +14,7 @@ from penstock.node.disk_monitor import DiskMonitor, DiskMonitorOptions
 from penstock.node.gateway import GatewayProcess, not_serving
 from penstock.node.metrics import MetricsPage
 from penstock.node.options import ListenerOptions, NodeOptions, PortReservations, local
-from penstock.node.security import NodeSecurity
+from penstock.node.security import NodeSecurity, audit_log_of
 from penstock.node.services import BROKER, NodeServices, NodeStorage
 from penstock.observability import EventMetrics
 from penstock.observability import log as events
@@ -119,11 +119,11 @@ class Node:
         self._is_reported = False
         self.is_closed = False
         self.backend: Backend | None = None
-        self._security: NodeSecurity | None = None
         listeners = tuple(_listener(listener, reserved) for listener in _doors(options))
         if options.peer is not None:
             options = replace(options, peer=reserved[PEER])
         self.backstage = self._compose(storage, options, listeners)
+        self._audit_log = audit_log_of(runtime, options, self.backstage.audit_topic)
         space = DiskMonitorOptions(options.data_dir, options.disk_free_bytes_min)
         self._disk_monitor = DiskMonitor(runtime, storage.side_disk, space)
         self.addresses = NodeAddresses(
@@ -156,10 +156,11 @@ class Node:
             return
         self.backend = backend
         metrics = self._metrics
-        security = self._security = NodeSecurity(self._runtime, self._options.security)
+        security = NodeSecurity(self._runtime, self._options.security, self._audit_log)
         serving = ListenerContext(
             backend=backend,
             authorizer=security.authorizer,
+            audit=security.audit,
             routes=every_route(),
             runtime=self._runtime,
             metrics=metrics,
@@ -245,6 +246,8 @@ class Node:
         declared.append(behind.delay_metrics)
         declared += [behind.partitions.scrubber.metrics, behind.journal.metrics, behind.telemetry_metrics]
         declared.append(self._disk_monitor.metrics)
+        if self._audit_log is not None:
+            declared.append(self._audit_log.metrics)
         page = MetricsPage(behind.partitions, [*declared, EventMetrics()])
         page.on_metadata(self.backstage.controller.image)
         self.backstage.controller.subscribe(page.on_metadata)
@@ -366,7 +369,10 @@ class Node:
             if not self.is_closed:
                 self._leave(self.backstage.close, done)
 
-        self.backstage.prepare_close(settled)
+        if self._audit_log is None:
+            self.backstage.prepare_close(settled)
+        else:
+            self._audit_log.stop(lambda: self.backstage.prepare_close(settled))
 
     def _leave(self, last: Callback, done: Callback) -> None:
         last()

@@ -23,7 +23,7 @@ from penstock.core.model import NodeId
 from penstock.core.raft import RaftOptions
 from penstock.core.values import dataclass
 from penstock.runtime import Address, AddressUnavailable
-from penstock.security.options import OAuthOptions, SecurityOptions, TlsOptions
+from penstock.security.options import AuditOptions, OAuthOptions, SecurityOptions, TlsOptions
 from penstock.server.gateway.options import GatewayOptions, RestOptions
 from penstock.server.kafka.connection import ConnectionLimits
 from penstock.server.kafka.handlers.fetch import FETCH_BYTES_MAX
@@ -252,7 +252,22 @@ def _security(config: Config) -> SecurityOptions:
         )
         if oauth.jwks
         else None,
+        audit=_audit(config),
     )
+
+
+def _audit(config: Config) -> AuditOptions | None:
+    audit = config.security.audit
+    if not audit.enabled:
+        return None
+    return AuditOptions(
+        audit_directory(config), audit.file_bytes_max, audit.files_max, topic=audit.topic, data=audit.data
+    )
+
+
+def audit_directory(config: Config) -> str:
+    """Where the audit log of a node is."""
+    return os.path.abspath(config.security.audit.directory or os.path.join(config.node.data_dir, "audit"))
 
 
 def _gateway(config: Config) -> GatewayOptions:

@@ -14,6 +14,7 @@ from penstock.observability import log as events
 from penstock.runtime import NodeIdentity
 from penstock.runtime.descriptors import present_limits
 from penstock.runtime.loop import RuntimeOptions, run
+from penstock.security.audit.file import AuditFile
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import DiskFailed, PosixDisk
 
@@ -62,6 +63,7 @@ def run_node(
     storage = open_storage(options, disk_at)
     program: NodeProgram | None = None
     try:
+        _check_audit(options)
         reserved = reserve(options)
         try:
             program = build(storage, options, reserved, lambda node: ready(node.addresses) if ready else None)
@@ -119,6 +121,15 @@ def _leave(storage: NodeStorage, node: Node | None) -> None:
         return
     untouched = node is None or node.backstage.membership.epoch is None
     storage.directory.close(storage.directory.last_clean_epoch if untouched else None)
+
+
+def _check_audit(options: NodeOptions) -> None:
+    """A node that is to record what happens does not start where it cannot."""
+    audit = options.security.audit
+    if audit is not None:
+        file = AuditFile(audit.directory, audit.file_bytes_max, audit.files_max)
+        file.prepare()
+        file.close()
 
 
 def _check(options: NodeOptions) -> RuntimeOptions:

@@ -14,10 +14,13 @@ from penstock.core.metadata.access import ScramMechanism
 from penstock.core.metadata.commands import AlterScramCredentials
 from penstock.core.model import MILLISECOND, ApiError, Instant, PenstockError
 from penstock.core.sasl import credential_of
+from penstock.node.options import NodeOptions
 from penstock.observability import log
 from penstock.runtime import ExecutorKind, Runtime
 from penstock.security.access_control import AccessControl
 from penstock.security.acls import AclRules
+from penstock.security.audit import AuditLog, AuditTopicWriter
+from penstock.security.audit.file import AuditFile
 from penstock.security.authenticator import Authenticator
 from penstock.security.options import (
     OAUTHBEARER,
@@ -30,6 +33,7 @@ from penstock.security.options import (
 from penstock.security.quotas import ClientQuotas
 from penstock.server.kafka.backend import Backend
 from penstock.server.kafka.listener import Listener, ListenerSecurity
+from penstock.server.kafka.request_audit import RequestAudit
 
 if TYPE_CHECKING:
     from penstock.security.oauth import JwtVerifier
@@ -50,7 +54,7 @@ class SecurityUnusable(PenstockError):
 class NodeSecurity:
     """The security of one node's listeners."""
 
-    def __init__(self, runtime: Runtime, options: SecurityOptions) -> None:
+    def __init__(self, runtime: Runtime, options: SecurityOptions, audit_log: AuditLog | None = None) -> None:
         self._runtime = runtime
         self._options = options
         rules = None
@@ -66,11 +70,15 @@ class NodeSecurity:
             mechanisms = tuple(each for each in mechanisms if each != OAUTHBEARER)
         self._authenticator = Authenticator(runtime, mechanisms, self._tokens)
         self._listeners: Sequence[Listener] = ()
+        self.audit: RequestAudit | None = None
+        if audit_log is not None and options.audit is not None:
+            self.audit = RequestAudit(audit_log, with_data=options.audit.data)
 
     @property
     def authorizer(self) -> AccessControl | None:
-        """None while everyone may do everything, and as fast as it goes."""
-        return self._control if self._options.enabled or not self._quotas.is_empty else None
+        """None while everyone may do everything, as fast as it goes, and nothing is recorded."""
+        is_needed = self._options.enabled or self.audit is not None or not self._quotas.is_empty
+        return self._control if is_needed else None
 
     def listener(self, protocol: str) -> ListenerSecurity:
         """What clients of a listener with this protocol have to do."""
@@ -141,6 +149,15 @@ def _admin_credentials(user: str, path: str, salts: list[bytes]) -> AlterScramCr
     return AlterScramCredentials(
         user, tuple(credential_of(user, mechanism, password, salt, ITERATIONS) for mechanism, salt in pairs)
     )
+
+
+def audit_log_of(runtime: Runtime, node: NodeOptions, topic: AuditTopicWriter) -> AuditLog | None:
+    """The audit log of a node, if it has one."""
+    options = node.security.audit
+    if options is None:
+        return None
+    file = AuditFile(options.directory, options.file_bytes_max, options.files_max)
+    return AuditLog(runtime, node.node_id, file, topic if options.topic else None)
 
 
 def _tls_contexts(options: TlsOptions | None) -> "TlsContexts | None":

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from penstock.broker.access import AccessService
+from penstock.broker.audit_topic import AuditTopic
 from penstock.broker.cluster import BrokerRegistration, ClusterMember, ClusterOptions, QuorumStore
 from penstock.broker.configs import ConfigService
 from penstock.broker.coordinator.delay_metrics import DelayMetrics
@@ -131,6 +132,9 @@ class NodeServices:
         self._offset_lookup = OffsetLookup(runtime, self.member.lease, self._workers)
         self._record_deletion = RecordDeletionService(runtime, self._offset_lookup)
         self.partitions = self._build_partitions()
+        self.audit_topic = AuditTopic(
+            runtime, self.controller, self.partitions, self.member.rpc, options.node_id
+        )
         self.replication = ReplicationService(
             runtime, self.member.peers, self.partitions, self.controller.submit, options.node_id
         )
@@ -262,6 +266,7 @@ class NodeServices:
         produce_service = ProduceService(
             self.partitions, runtime.clock, self.produce_metrics, self._workers, verification
         )
+        self.audit_topic.serve(topics, produce_service)
         queue_view = self._take_queue_view(topics, queues, transactions, produce_service, verification)
         return Backend(
             node=NodeInfo(

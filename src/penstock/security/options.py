@@ -37,6 +37,17 @@ class OAuthOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """What is recorded, and where; see `security.audit` of the configuration."""
+
+    directory: str
+    file_bytes_max: int = 64 << 20
+    files_max: int = 10
+    topic: bool = False
+    data: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SecurityOptions:
     """Who may do what on a node."""
 
@@ -50,6 +61,7 @@ class SecurityOptions:
     tls: TlsOptions | None = None
     peers: str = "auto"
     oauth: OAuthOptions | None = None
+    audit: AuditOptions | None = None
 
     @property
     def peer_mode(self) -> str:

@@ -9,6 +9,7 @@
     QueuePeers ──────── SubmitQueueCommand ┘          what consumers and partition leaders ask of queues,
                         ReceiveRecords, …             and how dead letters are moved
     DelayPeers ──────── SubmitDelayCommand            records that are published later
+    AuditTopic ──────── AppendAudit                   entries of audit logs, for the leader of `__audit`
 
 A request gets one reply, or none: then the caller is notified that it was lost, because the link
 ended or the timeout passed. A request that arrives twice is handled once. Nothing is retried
@@ -454,6 +455,18 @@ class SubmitDelayCommandReply(Struct, frozen=True):
     content: bytes
 
 
+class AppendAudit(Struct, frozen=True):
+    """Append a batch of audit entries to `__audit`, which the receiver leads."""
+
+    batch: bytes
+
+
+class AppendAuditReply(Struct, frozen=True):
+    """The batch is on the leader's device, or why not."""
+
+    problem: str | None = None
+
+
 RpcRequest: TypeAlias = (
     Introduction
     | JoinQuorum
@@ -476,6 +489,7 @@ RpcRequest: TypeAlias = (
     | FindLogBounds
     | PeekQueue
     | SubmitDelayCommand
+    | AppendAudit
 )
 RpcReply: TypeAlias = (
     IntroductionReply
@@ -499,6 +513,7 @@ RpcReply: TypeAlias = (
     | FindLogBoundsReply
     | PeekQueueReply
     | SubmitDelayCommandReply
+    | AppendAuditReply
 )
 RpcMessage: TypeAlias = RpcRequest | RpcReply
 # The place in this list is the number on the wire: append only.
@@ -545,6 +560,8 @@ MESSAGES: tuple[type[RpcMessage], ...] = (
     PeekQueueReply,
     SubmitDelayCommand,
     SubmitDelayCommandReply,
+    AppendAudit,
+    AppendAuditReply,
 )
 _NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
 

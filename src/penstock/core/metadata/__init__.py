@@ -141,6 +141,7 @@ from penstock.core.metadata.records import (
     snapshot,
 )
 from penstock.core.metadata.topic_names import (
+    AUDIT_TOPIC,
     DELAYED_TOPIC,
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
@@ -256,6 +257,7 @@ __all__ = [
     "QUEUES_TOPIC",
     "DELAYED_TOPIC",
     "INTERNAL_TOPICS",
+    "AUDIT_TOPIC",
     "is_internal",
     "problem_with_name",
     "METADATA_VERSION",

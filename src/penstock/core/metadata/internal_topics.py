@@ -3,7 +3,7 @@
 The cluster keeps its own state in them. A retention, or a limit below what it writes, would lose that state
 or stop it from being written: groups would forget their offsets, queues their leases. So these settings
 cannot be changed, a topic of such a name that a client creates gets them too, and what is stored otherwise
-does not count.
+does not count. `__audit` is no state: it has a retention, which can be changed.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,6 +19,7 @@ from penstock.core.metadata.configs import (
 from penstock.core.metadata.configs.definition import shown
 from penstock.core.metadata.image import ConfigResource, ConfigResourceType
 from penstock.core.metadata.topic_names import (
+    AUDIT_TOPIC,
     DELAYED_TOPIC,
     OFFSETS_TOPIC,
     QUEUES_TOPIC,
@@ -35,11 +36,14 @@ _JOURNAL = {
     "retention.bytes": "-1",
     "compression.type": "producer",
 }
+# The oldest records go first.
+_HISTORY = {"cleanup.policy": "delete", "compression.type": "producer"}
 REQUIRED_SETTINGS: Mapping[str, Mapping[str, str]] = {
     OFFSETS_TOPIC: _TABLE,
     TRANSACTIONS_TOPIC: _TABLE,
     QUEUES_TOPIC: _JOURNAL,
     DELAYED_TOPIC: _JOURNAL,
+    AUDIT_TOPIC: _HISTORY,
 }
 # A record that is delayed is stored with its target, and some more.
 MESSAGE_BYTES_MIN: Mapping[str, int] = {
@@ -47,6 +51,7 @@ MESSAGE_BYTES_MIN: Mapping[str, int] = {
     TRANSACTIONS_TOPIC: 1 << 20,
     QUEUES_TOPIC: 1 << 20,
     DELAYED_TOPIC: 2 << 20,
+    AUDIT_TOPIC: 1 << 20,
 }
 _MESSAGE_BYTES = "max.message.bytes"
 
@@ -80,12 +85,12 @@ def with_required(topic: str, options: TopicOptions) -> TopicOptions:
     """The options of a topic: those of an internal one are what the cluster needs."""
     if not is_internal(topic):
         return options
-    is_table = REQUIRED_SETTINGS[topic] is _TABLE
+    is_table, is_journal = REQUIRED_SETTINGS[topic] is _TABLE, REQUIRED_SETTINGS[topic] is _JOURNAL
     return replace(
         options,
         cleanup=CleanupPolicy.COMPACT if is_table else CleanupPolicy.DELETE,
-        retention_ms=options.retention_ms if is_table else -1,
-        retention_bytes=options.retention_bytes if is_table else -1,
+        retention_ms=-1 if is_journal else options.retention_ms,
+        retention_bytes=-1 if is_journal else options.retention_bytes,
         compression=None,
         compression_level=None,
         max_message_bytes=max(options.max_message_bytes, MESSAGE_BYTES_MIN[topic]),

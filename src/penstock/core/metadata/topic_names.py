@@ -8,7 +8,8 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 QUEUES_TOPIC = "__queue_state"
 DELAYED_TOPIC = "__delayed"
-INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, QUEUES_TOPIC, DELAYED_TOPIC)
+AUDIT_TOPIC = "__audit"
+INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, QUEUES_TOPIC, DELAYED_TOPIC, AUDIT_TOPIC)
 # Kafka keeps its metadata under this name; tools expect that it cannot be created.
 METADATA_TOPIC = "__cluster_metadata"
 

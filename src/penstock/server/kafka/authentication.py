@@ -109,6 +109,9 @@ class ConnectionAuthentication:
         self._authenticator.limits.succeeded(call.session.host)
         lifetime_ms = self._lifetime_ms(step.expires)
         call.connection.log_in(Principal("User", step.user))
+        if call.connection.audit is not None:
+            session = call.connection.session
+            call.connection.audit.logged_in(session, self._mechanism, call.correlation_id)
         log.debug("kafka.logged_in", peer=call.connection.tcp.peer, user=step.user, mechanism=self._mechanism)
         call.reply(
             SaslAuthenticateResponse(
@@ -137,6 +140,10 @@ class ConnectionAuthentication:
             reason=step.reason[:200],
             delay_ms=delay_ms,
         )
+        if call.connection.audit is not None:
+            call.connection.audit.login_failed(
+                call.session, self._mechanism, step.user, step.reason, call.correlation_id
+            )
 
         def reply() -> None:
             if call.is_open:

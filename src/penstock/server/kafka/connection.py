@@ -19,6 +19,7 @@ from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.frame_decoder import REUSED_BYTES_MAX, FrameDecoder
 from penstock.server.kafka.loop_holds import HELD_NS, LoopHold
 from penstock.server.kafka.request import Authentication, Request, ResponseQueue
+from penstock.server.kafka.request_audit import RequestAudit
 from penstock.server.kafka.router import Router
 from penstock.server.kafka.share_sessions import ShareSessionCache
 from penstock.server.kafka.slice_scheduler import SliceScheduler
@@ -45,6 +46,7 @@ class ConnectionOwner(Protocol):
     name: str
     backend: Backend
     authorizer: Authorizer | None
+    audit: RequestAudit | None
     routes: Router
     clock: Clock
     metrics: KafkaMetrics
@@ -88,6 +90,7 @@ class KafkaConnection:
         "_waits_for_room",
         "_waits_for_turn",
         "address_usage",
+        "audit",
         "authentication",
         "authorizer",
         "backend",
@@ -118,6 +121,7 @@ class KafkaConnection:
         self.listener = door
         self.backend = door.backend
         self.authorizer = door.authorizer
+        self.audit = door.audit
         self.clock = door.clock
         # Name and version, as the client calls itself in ApiVersions.
         self.client_software = ("", "")
@@ -210,6 +214,11 @@ class KafkaConnection:
     def address(self) -> str:
         """The client's address, without its port."""
         return self._session.host
+
+    @property
+    def session(self) -> Session:
+        """Who its client is now."""
+        return self._session
 
     @property
     def held_bytes(self) -> int:
@@ -451,6 +460,10 @@ class KafkaConnection:
         self._decoder.close()
         self._scheduler.release(self.client_usage)
         self._scheduler.release(self.address_usage)
+        if self.audit is not None:
+            for waiting in self.responses.waiting:
+                if isinstance(waiting, Request):
+                    self.audit.abandoned(waiting)
         self.responses.abandon()
         self.fetch_sessions.close()
         self.share_sessions.close()

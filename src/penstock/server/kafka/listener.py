@@ -20,6 +20,7 @@ from penstock.server.kafka.connection_scheduler import ConnectionScheduler
 from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.frame_decoder import SCRATCH_BYTES
 from penstock.server.kafka.request import ResponseQueue
+from penstock.server.kafka.request_audit import TLS_API, RequestAudit
 from penstock.server.kafka.router import Router
 from penstock.server.kafka.share_sessions import ShareSessionCache
 from penstock.server.kafka.slice_scheduler import SliceScheduler
@@ -49,6 +50,8 @@ class ListenerContext:
     report: Callable[[Exception], None]
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     share_sessions: ShareSessionCache = field(default_factory=ShareSessionCache)
+    # Without it nothing is recorded.
+    audit: RequestAudit | None = None
 
 
 class ListenerTls(Protocol):
@@ -82,6 +85,7 @@ class Listener:
         self._security = security
         self.backend = serving.backend
         self.authorizer = serving.authorizer
+        self.audit = serving.audit
         self.routes = serving.routes
         self.clock = serving.runtime.clock
         self.metrics = serving.metrics
@@ -142,6 +146,8 @@ class Listener:
             principal = ANONYMOUS
         connection = KafkaConnection(pipe, self, principal, authentication)
         self._connections[connection] = None
+        if self.audit is not None and principal != ANONYMOUS:
+            self.audit.logged_in(connection.session, TLS_API)
         if self.authorizer is not None:
             wait_ms = self.authorizer.charge_connection(connection.address)
             if wait_ms:

@@ -29,6 +29,7 @@ from penstock.server.kafka.backend import Backend, KafkaMetrics
 from penstock.server.kafka.errors import error_response
 from penstock.server.kafka.fetch_sessions import ConnectionFetchSessions
 from penstock.server.kafka.loop_holds import HELD_NS
+from penstock.server.kafka.request_audit import AuditedRequest, RequestAudit
 from penstock.server.kafka.response_template import (
     CORRELATION_ID_POSITION,
     Template,
@@ -164,6 +165,7 @@ class RequestConnection(Protocol):
     authentication: Authentication | None
     backend: Backend
     authorizer: Authorizer | None
+    audit: RequestAudit | None
     share_sessions: ConnectionShareSessions
     fetch_sessions: ConnectionFetchSessions
     clock: Clock
@@ -180,6 +182,9 @@ class RequestConnection(Protocol):
     def advance(self, steps: Iterator[None]) -> bool: ...
 
     def note_hold(self, call: "Request", elapsed_ns: int) -> None: ...
+
+    @property
+    def session(self) -> Session: ...
 
     def log_in(self, principal: Principal) -> None: ...
 
@@ -203,6 +208,7 @@ class Request(PendingResponse):
 
     __slots__ = (
         "api",
+        "audited",
         "authorizer",
         "backend",
         "began_ns",
@@ -228,6 +234,8 @@ class Request(PendingResponse):
         self.backend = connection.backend
         # None if every client may do everything.
         self.authorizer = connection.authorizer
+        # Set for what is recorded once it is answered.
+        self.audited: AuditedRequest | None = None
         self.api = api
         self.version = header[1]
         self.correlation_id = header[2]
@@ -246,8 +254,27 @@ class Request(PendingResponse):
         return self.connection.is_open
 
     def authorize(self, operation: AclOperation, resource: Resource) -> bool:
+        """Whether the client may do this; the decision is recorded, if any are."""
+        gate = self.authorizer
+        if gate is None:
+            return True
+        allowed = gate.authorize(self.session, operation, resource)
+        audit = self.connection.audit
+        if audit is not None:
+            audit.decided(self, operation, resource, allowed)
+        return allowed
+
+    def permits(self, operation: AclOperation, resource: Resource) -> bool:
+        """Whether the client may do this, where it has not asked: what a listing shows, what else counts."""
         gate = self.authorizer
         return gate is None or gate.authorize(self.session, operation, resource)
+
+    def decide(self, operation: AclOperation, resource: Resource, *, allowed: bool) -> bool:
+        """Record a decision that any of several rights leads to, and return it."""
+        audit = self.connection.audit
+        if audit is not None:
+            audit.decided(self, operation, resource, allowed)
+        return allowed
 
     def authorize_any(self, operation: AclOperation, kind: ResourceType) -> bool:
         """Whether there is a resource of the kind that the client may do this to."""
@@ -273,6 +300,8 @@ class Request(PendingResponse):
         """Answer with a message. One that cannot be written costs the connection, not the node."""
         if self.throttle_ms:
             response = with_throttle(response, self.throttle_ms)
+        if self.audited is not None and self.connection.audit is not None:
+            self.connection.audit.replied(self, response)
         kind = type(response)
         if (ENTRY_COUNTERS.get(kind) or entry_counter(kind))(response, WHOLE_ENTRIES_MAX):
             self.run(self._reply_in_steps(response))

@@ -165,16 +165,16 @@ def authorized_operations(call: Request, resource: Resource) -> int:
     """Everything that the caller may do to a resource."""
     bits = 0
     for operation in _POSSIBLE[resource.kind]:
-        if call.authorize(operation, resource):
+        if call.permits(operation, resource):
             bits |= 1 << _BITS[operation]
     return bits
 
 
 def may_create(call: Request, name: str) -> bool:
     """Whether the caller may create the topic: because of it, or because they may create any."""
-    return call.authorize(AclOperation.CREATE, CLUSTER) or call.authorize(
-        AclOperation.CREATE, topic_resource(name)
-    )
+    operation, topic = AclOperation.CREATE, topic_resource(name)
+    allowed = call.permits(operation, CLUSTER) or call.permits(operation, topic)
+    return call.decide(operation, topic, allowed=allowed)
 
 
 def group_resource(group_id: str) -> Resource:
@@ -273,7 +273,7 @@ class TopicRows:
         call = self._call
         rows: list[MetadataResponseTopic] = []
         for count, topic in enumerate(self._cache.topics(call.backend.controller.image)):
-            if call.authorize(AclOperation.DESCRIBE, topic_resource(topic.name)):
+            if call.permits(AclOperation.DESCRIBE, topic_resource(topic.name)):
                 row = yield from self.row(topic)
                 rows.append(row)
             if count % TOPICS_PER_STEP == 0:

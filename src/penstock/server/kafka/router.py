@@ -92,7 +92,11 @@ class Router:
                     return
                 # Bytes after the message are let through, as Kafka does: librdkafka 2.x sends three
                 # too many when it asks for every topic (Metadata 9 and later).
-                more = handler(decode[call.version](frame, position)[0], call)
+                message = decode[call.version](frame, position)[0]
+                audit = call.connection.audit
+                if audit is not None:
+                    audit.asked(call, message)
+                more = handler(message, call)
                 if more is not None:
                     call.run(more, is_long_poll=is_long_poll)
 
@@ -132,6 +136,9 @@ def _large(
     except TooManyEntries:
         call.refuse(f"it has more than {limit.entries_max:,} entries")
         return
+    audit = call.connection.audit
+    if audit is not None:
+        audit.asked(call, message)
     steps = handler(message, call)
     if steps is not None:
         yield from steps

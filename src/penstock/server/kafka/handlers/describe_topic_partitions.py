@@ -59,7 +59,7 @@ def _names(request: DescribeTopicPartitionsRequest, call: Request) -> Iterator[s
         yield from (name for name in named if name >= first)
         return
     for name in call.backend.controller.image.topic_names():
-        is_shown = name >= first and call.authorize(AclOperation.DESCRIBE, topic_resource(name))
+        is_shown = name >= first and call.permits(AclOperation.DESCRIBE, topic_resource(name))
         yield name if is_shown else None
 
 

@@ -68,7 +68,7 @@ def _row(call: Request, known: TransactionStored) -> Row:
         topics=tuple(
             DescribeTransactionsResponseTopic(topic=name, partitions=tuple(map(int, partitions)))
             for name, partitions in topics
-            if call.authorize(AclOperation.DESCRIBE, topic_resource(name))
+            if call.permits(AclOperation.DESCRIBE, topic_resource(name))
         ),
     )
 

@@ -72,9 +72,9 @@ def _begun(call: Request, reply: Reply) -> None:
 
 def _may_write(call: Request) -> bool:
     """Whoever may write to any topic may be a producer (KIP-679)."""
-    return call.authorize(AclOperation.IDEMPOTENT_WRITE, CLUSTER) or call.authorize_any(
-        AclOperation.WRITE, ResourceType.TOPIC
-    )
+    operation = AclOperation.IDEMPOTENT_WRITE
+    allowed = call.permits(operation, CLUSTER) or call.authorize_any(AclOperation.WRITE, ResourceType.TOPIC)
+    return call.decide(operation, CLUSTER, allowed=allowed)
 
 
 def _may_go_on(request: InitProducerIdRequest, call: Request) -> bool:

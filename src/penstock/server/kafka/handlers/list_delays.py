@@ -33,7 +33,7 @@ def _answer(call: Request, outcome: ListedDelays | ApiError) -> None:
         )
     else:
         topics = dict.fromkeys(each.delay.topic for each in outcome.delays)
-        shown = {topic: None for topic in topics if call.authorize(AclOperation.WRITE, topic_resource(topic))}
+        shown = {topic: None for topic in topics if call.permits(AclOperation.WRITE, topic_resource(topic))}
         rows = tuple(
             ListDelaysResponseDelay(
                 delay_id=each.delay_id,

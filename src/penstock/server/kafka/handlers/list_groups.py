@@ -11,7 +11,7 @@ from penstock.core.protocol.messages.list_groups import (
 )
 from penstock.security import AclOperation
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import CLUSTER, code_in, may
+from penstock.server.kafka.response_rows import CLUSTER, code_in, group_resource
 from penstock.server.kafka.router import routes
 
 
@@ -24,10 +24,10 @@ def list_groups(request: ListGroupsRequest, call: Request) -> None:
 
 def _answer(call: Request, found: ListedGroups | ApiError) -> Iterator[None]:
     groups = () if isinstance(found, ApiError) else found.groups
-    sees_all = call.authorize(AclOperation.DESCRIBE, CLUSTER)
+    sees_all = call.permits(AclOperation.DESCRIBE, CLUSTER)
     rows: list[ListGroupsResponseGroup] = []
     for group in groups:
-        if sees_all or may(call, AclOperation.DESCRIBE, group.group_id):
+        if sees_all or call.permits(AclOperation.DESCRIBE, group_resource(group.group_id)):
             rows.append(
                 ListGroupsResponseGroup(
                     group_id=group.group_id,

@@ -9,9 +9,9 @@ from penstock.core.protocol.messages.list_transactions import (
     ListTransactionsResponseTransaction,
 )
 from penstock.core.transactions import ListedTransactions, TransactionState
-from penstock.security import AclOperation
+from penstock.security import AclOperation, Resource, ResourceType
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import code_in, may_use_id
+from penstock.server.kafka.response_rows import code_in
 from penstock.server.kafka.router import routes
 
 _STATES = {state.value: state for state in TransactionState}
@@ -43,7 +43,9 @@ def list_transactions(request: ListTransactionsRequest, call: Request) -> None:
 def _answer(call: Request, unknown: tuple[str, ...], found: ListedTransactions | ApiError) -> Iterator[None]:
     rows: list[ListTransactionsResponseTransaction] = []
     for each in () if isinstance(found, ApiError) else found.transactions:
-        if may_use_id(call, AclOperation.DESCRIBE, each.transactional_id):
+        if call.permits(
+            AclOperation.DESCRIBE, Resource(ResourceType.TRANSACTIONAL_ID, each.transactional_id)
+        ):
             rows.append(
                 ListTransactionsResponseTransaction(
                     transactional_id=each.transactional_id,

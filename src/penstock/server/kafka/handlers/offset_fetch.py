@@ -229,7 +229,7 @@ def _everything(call: Request, offsets: Iterable[FetchedOffset]) -> Iterator[Top
     for name, of_topic in groupby(offsets, key=lambda fetched: fetched.partition.topic):
         topic_id = call.backend.controller.image.topic_id(name)
         unnameable = call.version >= TOPIC_IDS_SINCE and topic_id is None
-        if not unnameable and call.authorize(AclOperation.DESCRIBE, topic_resource(name)):
+        if not unnameable and call.permits(AclOperation.DESCRIBE, topic_resource(name)):
             yield RequestedTopic(name, topic_id or ZERO_UUID, ()), map(_row, of_topic)
 
 

@@ -14,7 +14,7 @@ from penstock.core.queues import QueueDescription
 from penstock.security import AclOperation
 from penstock.server.kafka.queue_requests import QueueRefusal
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import error_fields, may, topic_resource
+from penstock.server.kafka.response_rows import error_fields, group_resource, may, topic_resource
 from penstock.server.kafka.router import routes
 
 NAMES_MAX = 10_000
@@ -73,8 +73,9 @@ def _answer(call: Request, described: QueuesDescribed) -> Iterator[None]:
 
 
 def _may_see(call: Request, group_id: str, topic: str) -> bool:
-    return may(call, AclOperation.DESCRIBE, group_id) and call.authorize(
-        AclOperation.DESCRIBE, topic_resource(topic)
+    operation = AclOperation.DESCRIBE
+    return call.permits(operation, group_resource(group_id)) and call.permits(
+        operation, topic_resource(topic)
     )
 
 

@@ -80,7 +80,7 @@ def _describe(
 def _row(call: Request, group: DescribedShareGroup, operations: int) -> Row:
     for member in group.members:
         for name in member.topics:
-            if not call.authorize(AclOperation.DESCRIBE, topic_resource(name)):
+            if not call.permits(AclOperation.DESCRIBE, topic_resource(name)):
                 message = "the group has topics that the caller may not see"
                 return _failed(group.group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
     return Row(

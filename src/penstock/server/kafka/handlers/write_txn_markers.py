@@ -26,9 +26,8 @@ UNKNOWN = ApiError(ErrorKind.UNKNOWN_PARTITION)
 @routes.handles(WriteTxnMarkersRequest)
 def write_txn_markers(request: WriteTxnMarkersRequest, call: Request) -> Iterator[None]:
     # Kafka's tools abort hanging transactions with the right to alter the cluster.
-    if not (
-        call.authorize(AclOperation.CLUSTER_ACTION, CLUSTER) or call.authorize(AclOperation.ALTER, CLUSTER)
-    ):
+    allowed = call.permits(AclOperation.CLUSTER_ACTION, CLUSTER) or call.permits(AclOperation.ALTER, CLUSTER)
+    if not call.decide(AclOperation.ALTER, CLUSTER, allowed=allowed):
         yield from _reply(
             call, request, [{} for _ in request.markers], ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         )

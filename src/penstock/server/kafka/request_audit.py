@@ -1,0 +1,380 @@
+"""What of requests and logins goes into the audit log.
+
+    refused                   always
+    allowed, administration   always, when it is answered: with the error that it got; an API without a row
+                              in `ALLOWED` is one of these
+    allowed, data             if asked for, and counted: one entry a minute for who did what to which topic
+    allowed, reading          never
+
+A filter is not a decision: what a listing leaves out was not asked for (`Request.permits`). A client that
+does not wait for the answer is recorded as well, without an error that nobody knows yet.
+"""
+
+import enum
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, Protocol
+
+from penstock.core.metadata import ConfigResourceType
+from penstock.core.metadata.access import (
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+    ScramMechanism,
+)
+from penstock.core.protocol import Api, ErrorCode
+from penstock.core.protocol.codec import Message
+from penstock.security import Resource, Session
+from penstock.security.audit import AuditEntry, AuditLog, Decision
+from penstock.security.audit.entry import DETAILS_MAX, entry_of
+
+LOGIN = "login"
+LOGIN_API = "SaslAuthenticate"
+TLS_API = "TLS"
+UNANSWERED = "not answered: the client has left"
+# Decisions of one request that are kept until it is answered, and rows of its response that are looked at.
+DECISIONS_MAX = 1_000
+ROWS_MAX = 10_000
+
+
+class Recorded(enum.Enum):
+    """When an allowed request is recorded."""
+
+    ALWAYS = "always"
+    DATA = "data"
+    NEVER = "never"
+
+
+_DATA = (
+    *("Produce", "Fetch", "OffsetCommit", "TxnOffsetCommit"),
+    *("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "BatchCommit"),
+    *("ShareFetch", "ShareAcknowledge", "QueueReceive", "QueueSettle", "QueuePeek", "DelayRecords"),
+)
+_READING = (
+    *("ApiVersions", "Metadata", "FindCoordinator", "ListOffsets", "OffsetFetch", "OffsetForLeaderEpoch"),
+    *("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat"),
+    *("DescribeGroups", "ListGroups", "ConsumerGroupDescribe", "ShareGroupDescribe", "QueueDescribe"),
+    *("DescribeShareGroupOffsets", "DescribeTransactions", "ListTransactions", "DescribeProducers"),
+    *("DescribeConfigs", "ListConfigResources", "DescribeLogDirs", "DescribeCluster", "DescribeQuorum"),
+    *("DescribeAcls", "DescribeUserScramCredentials", "DescribeClientQuotas", "DescribeDelegationToken"),
+    *("DescribeTopicPartitions", "ListPartitionReassignments", "ListDelays"),
+    *("GetTelemetrySubscriptions", "PushTelemetry", "SaslHandshake", "SaslAuthenticate"),
+)
+ALLOWED: Final[dict[str, Recorded]] = {
+    **dict.fromkeys(_DATA, Recorded.DATA),
+    **dict.fromkeys(_READING, Recorded.NEVER),
+}
+# What a refusal about a resource is called in the response.
+_REFUSALS = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+# To see something is part of changing it.
+_SEEING = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+_NAMES = ("name", "topic", "topic_name", "resource_name", "group_id", "user")
+
+
+class AuditedRequest:
+    """A request of an administrator, until it is answered."""
+
+    __slots__ = ("allowed", "message")
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.allowed: dict[tuple[AclOperation, Resource], None] = {}
+
+
+class AuditedCall(Protocol):
+    """What the audit needs of a request."""
+
+    api: Api
+    session: Session
+    correlation_id: int
+    audited: AuditedRequest | None
+
+
+class RequestAudit:
+    """Makes entries of what the listeners of a node decide."""
+
+    def __init__(self, log: AuditLog, *, with_data: bool) -> None:
+        self._log = log
+        self._with_data = with_data
+
+    def asked(self, call: AuditedCall, message: Message) -> None:
+        """A request is about to be served; not called for those that read their frames themselves."""
+        if _recorded(call.api.name, message) is Recorded.ALWAYS:
+            call.audited = AuditedRequest(message)
+
+    def decided(self, call: AuditedCall, operation: AclOperation, resource: Resource, allowed: bool) -> None:
+        """The caller may do something, or may not."""
+        if not allowed:
+            session, api = call.session, call.api.name
+            kind = (False, session.principal_name, session.host, session.listener, api, operation, resource)
+            self._log.repeat(kind, self._refusal(call, operation, resource))
+            return
+        audited = call.audited
+        if audited is not None:
+            if len(audited.allowed) < DECISIONS_MAX:
+                audited.allowed[operation, resource] = None
+        elif self._with_data and ALLOWED.get(call.api.name) is Recorded.DATA:
+            session, api = call.session, call.api.name
+            kind = (True, session.principal_name, session.host, session.listener, api, operation, resource)
+            self._log.count(kind, partial(self._allowance, call, operation, resource))
+
+    def _refusal(self, call: AuditedCall, operation: AclOperation, resource: Resource) -> AuditEntry:
+        error = _REFUSALS.get(resource.kind, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return self._entry(call, operation, resource, Decision.REFUSED, error.name)
+
+    def _allowance(self, call: AuditedCall, operation: AclOperation, resource: Resource) -> AuditEntry:
+        return self._entry(call, operation, resource, Decision.ALLOWED)
+
+    def replied(self, call: AuditedCall, response: Message) -> None:
+        """A request of an administrator is answered."""
+        audited, call.audited = call.audited, None
+        if audited is None:
+            return
+        codes, worst = _codes(response)
+        self._settle(call, audited, lambda resource: codes.get(resource.name, worst))
+
+    def abandoned(self, call: AuditedCall) -> None:
+        """The client has left before its request was answered; what it asked for may still be done."""
+        audited, call.audited = call.audited, None
+        if audited is not None:
+            self._settle(call, audited, None)
+
+    def _settle(
+        self, call: AuditedCall, audited: AuditedRequest, code_of: Callable[[Resource], int] | None
+    ) -> None:
+        changes = [each for each in audited.allowed if each[0] not in _SEEING] or list(audited.allowed)
+        details = _details(call.api.name, audited.message)
+        repeats = ALLOWED.get(call.api.name) is Recorded.DATA
+        for operation, resource in changes:
+            error = UNANSWERED if code_of is None else _error_name(code_of(resource))
+            entry = self._entry(call, operation, resource, Decision.ALLOWED, error, details)
+            if repeats:
+                session = call.session
+                kind = (True, session.principal_name, session.host, call.api.name, operation, resource, error)
+                self._log.repeat(kind, entry)
+            else:
+                self._log.record(entry)
+
+    def _entry(
+        self,
+        call: AuditedCall,
+        operation: AclOperation,
+        resource: Resource,
+        decision: Decision,
+        error: str | None = None,
+        details: tuple[str, ...] = (),
+    ) -> AuditEntry:
+        return entry_of(
+            call.session,
+            self._log.now_ms,
+            call.api.name,
+            operation.name.lower(),
+            (resource.kind.name.lower(), resource.name),
+            decision,
+            error=error,
+            correlation=call.correlation_id,
+            details=details,
+        )
+
+    def logged_in(self, session: Session, mechanism: str, correlation: int | None = None) -> None:
+        """A client is somebody from now on: the session's principal."""
+        user = session.principal.name
+        entry = entry_of(
+            session,
+            self._log.now_ms,
+            TLS_API if mechanism == TLS_API else LOGIN_API,
+            LOGIN,
+            ("user", user),
+            Decision.ALLOWED,
+            correlation=correlation,
+            mechanism=mechanism,
+        )
+        self._log.repeat((True, session.principal_name, session.host, session.listener, mechanism), entry)
+
+    def login_failed(
+        self, session: Session, mechanism: str, user: str, reason: str, correlation: int
+    ) -> None:
+        """A client wanted to be somebody, as far as it said who."""
+        entry = entry_of(
+            session,
+            self._log.now_ms,
+            LOGIN_API,
+            LOGIN,
+            ("user", user) if user else None,
+            Decision.REFUSED,
+            error=reason,
+            correlation=correlation,
+            mechanism=mechanism,
+        )
+        kind = (False, entry.resource, session.host, session.listener, mechanism, entry.error)
+        self._log.repeat(kind, entry)
+
+
+def _recorded(api: str, message: Any) -> Recorded:
+    if api == "OffsetCommit" and not message.member_id and message.generation_id_or_member_epoch < 0:
+        # Nobody in the group: an operator who moves it, or a consumer without one.
+        return Recorded.ALWAYS
+    return ALLOWED.get(api, Recorded.ALWAYS)
+
+
+def _error_name(code: int) -> str | None:
+    if not code:
+        return None
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
+def _codes(response: Any) -> tuple[dict[str, int], int]:
+    """The error of each name in a response, and the first error in it; 0 is none."""
+    codes: dict[str, int] = {}
+    worst = 0
+    for count, (name, code) in enumerate(_rows(response, "")):
+        worst = worst or code
+        if not codes.get(name):
+            codes[name] = code
+        if count >= ROWS_MAX:
+            break
+    return codes, worst
+
+
+def _rows(part: Any, name: str) -> Iterator[tuple[str, int]]:
+    """Every error code in a part of a response, with the name that it belongs to."""
+    for field in _NAMES:
+        found = getattr(part, field, None)
+        if isinstance(found, str):
+            name = found
+            break
+    code = getattr(part, "error_code", None)
+    if code is not None:
+        yield name, int(code)
+    for field in part.__struct_fields__:
+        rows = getattr(part, field)
+        if isinstance(rows, tuple):
+            for row in rows:
+                if hasattr(row, "__struct_fields__"):
+                    yield from _rows(row, name)
+
+
+def _details(api: str, message: Any) -> tuple[str, ...]:
+    """What was asked for, in words; of settings their names alone, since values may be secrets."""
+    describe = _DETAILS.get(api)
+    if describe is None:
+        return ()
+    found: list[str] = []
+    for words in describe(message):
+        if len(found) == DETAILS_MAX:
+            found[-1] = "…"
+            break
+        found.append(words)
+    return tuple(found)
+
+
+def _word(kind: type[enum.IntEnum], number: int) -> str:
+    try:
+        return kind(number).name.lower()
+    except ValueError:
+        return "any" if number == 1 else str(number)
+
+
+def _acl(
+    kind: int, pattern: int, name: str | None, rule: Any, principal: str | None, host: str | None
+) -> str:
+    return (
+        f"{_word(AclPermission, rule.permission_type)} {principal or 'anybody'} from {host or 'anywhere'} "
+        f"{_word(AclOperation, rule.operation)} on {_word(PatternType, pattern)} "
+        f"{_word(ResourceType, kind)} {name if name is not None else 'any'}"
+    )
+
+
+def _created_acls(message: Any) -> Iterator[str]:
+    for row in message.creations:
+        yield _acl(
+            row.resource_type, row.resource_pattern_type, row.resource_name, row, row.principal, row.host
+        )
+
+
+def _deleted_acls(message: Any) -> Iterator[str]:
+    for row in message.filters:
+        yield _acl(
+            row.resource_type_filter,
+            row.pattern_type_filter,
+            row.resource_name_filter,
+            row,
+            row.principal_filter,
+            row.host_filter,
+        )
+
+
+def _users(message: Any) -> Iterator[str]:
+    for row in message.upsertions:
+        yield f"set {_word(ScramMechanism, row.mechanism)} of {row.name}"
+    for row in message.deletions:
+        yield f"delete {_word(ScramMechanism, row.mechanism)} of {row.name}"
+
+
+def _quotas(message: Any) -> Iterator[str]:
+    for row in message.entries:
+        entity = ", ".join(f"{part.entity_type} {part.entity_name or '(default)'}" for part in row.entity)
+        for change in row.ops:
+            yield f"{entity}: {change.key} {'removed' if change.remove else change.value}"
+
+
+def _configs(message: Any) -> Iterator[str]:
+    for row in message.resources:
+        for config in row.configs:
+            yield f"{_word(ConfigResourceType, row.resource_type)} {row.resource_name}: {config.name}"
+
+
+def _partitions(message: Any) -> Iterator[str]:
+    for row in message.topics or ():
+        indexes = ", ".join(str(part.partition_index) for part in row.partitions[:DETAILS_MAX])
+        yield f"{row.name}: {indexes}"
+
+
+def _elections(message: Any) -> Iterator[str]:
+    if message.topic_partitions is None:
+        yield "every partition"
+    for row in message.topic_partitions or ():
+        yield f"{row.topic}: {', '.join(map(str, row.partitions[:DETAILS_MAX]))}"
+
+
+def _features(message: Any) -> Iterator[str]:
+    for row in message.feature_updates:
+        yield f"{row.feature} {row.max_version_level}"
+
+
+def _markers(message: Any) -> Iterator[str]:
+    for row in message.markers:
+        yield f"{'commit' if row.transaction_result else 'abort'} producer {row.producer_id}"
+
+
+def _one(field: str) -> Callable[[Any], Iterator[str]]:
+    def describe(message: Any) -> Iterator[str]:
+        yield f"{field.replace('_', ' ')} {getattr(message, field)}"
+
+    return describe
+
+
+_DETAILS: dict[str, Callable[[Any], Iterator[str]]] = {
+    "CreateAcls": _created_acls,
+    "DeleteAcls": _deleted_acls,
+    "AlterUserScramCredentials": _users,
+    "AlterClientQuotas": _quotas,
+    "AlterConfigs": _configs,
+    "IncrementalAlterConfigs": _configs,
+    "AlterPartitionReassignments": _partitions,
+    "ElectLeaders": _elections,
+    "UpdateFeatures": _features,
+    "WriteTxnMarkers": _markers,
+    "UnregisterBroker": _one("broker_id"),
+    "AddRaftVoter": _one("voter_id"),
+    "RemoveRaftVoter": _one("voter_id"),
+}
