@@ -26,6 +26,7 @@ OWN_COMMANDS = {
     "user": "penstock.cli.users:app",
     "acl": "penstock.cli.acls:app",
     "quota": "penstock.cli.quotas:app",
+    "audit": "penstock.cli.audit:app",
     "bench": "penstock.cli.bench.command:app",
     "demo": "penstock.cli.demo:demo",
     "config": "penstock.cli.configuration:app",
@@ -62,6 +63,7 @@ PANELS = {
         "user": "Add and remove users, and change their passwords.",
         "acl": "Allow and deny users what they may do, and see what they may.",
         "quota": "Limit how much users and clients may ask of brokers.",
+        "audit": "Read a node's audit log: who did what, and whether it was allowed.",
         "certs": "Make a private certificate authority, and certificates for nodes and clients.",
     },
     "Measuring and testing": {

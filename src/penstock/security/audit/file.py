@@ -46,7 +46,13 @@ class AuditFile:
             raise AuditUnusable(f"cannot write the audit log {self.path}: {error.strerror}") from None
 
     def write(self, lines: bytes) -> None:
-        """Append whole lines, all or none; OSError if that is not possible now."""
+        """Append whole lines, all or none, or raise AuditUnusable."""
+        try:
+            self._write(lines)
+        except OSError as error:
+            raise AuditUnusable(error.strerror or str(error)) from None
+
+    def _write(self, lines: bytes) -> None:
         if self._descriptor >= 0 and not self._is_current():
             # Somebody has moved or removed it.
             self.close()
@@ -106,9 +112,10 @@ class AuditFile:
                 os.replace(newer, older)
         if self._files_max == 1:
             self.path.unlink()
-        for spare in audit_files(str(self._directory))[: -self._files_max]:
-            # There were more of them once.
-            spare.unlink()
+        for number, spare in _numbered_files(str(self._directory)):
+            if number >= self._files_max:
+                # There were more of them once.
+                spare.unlink()
         self._open()
 
     def _numbered(self, number: int) -> Path:
@@ -117,12 +124,16 @@ class AuditFile:
 
 def audit_files(directory: str) -> list[Path]:
     """The files of an audit log, the oldest first."""
+    return [path for _, path in _numbered_files(directory)]
+
+
+def _numbered_files(directory: str) -> list[tuple[int, Path]]:
     found: list[tuple[int, Path]] = []
     for path in Path(directory).glob(f"{NAME}*"):
         rest = path.name.removeprefix(NAME)
         if not rest or (rest[0] == "." and rest[1:].isdecimal()):
             found.append((int(rest[1:] or 0), path))
-    return [path for _, path in sorted(found, reverse=True)]
+    return sorted(found, reverse=True)
 
 
 def read_lines(directory: str) -> Iterator[bytes]:

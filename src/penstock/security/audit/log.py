@@ -215,8 +215,7 @@ class AuditLog:
         self.metrics.failures.of().count += 1
         if not self._is_failing:
             self._is_failing = True
-            reason = getattr(error, "strerror", None) or str(error)
-            events.error("audit.not_written", file=str(self._file.path), reason=reason)
+            events.error("audit.not_written", file=str(self._file.path), reason=str(error))
         if self._stopped is not None:
             self._lost("file", len(self._buffer))
             self._buffer.clear()

@@ -22,17 +22,19 @@ from penstock.core.protocol import Message, RequestHeader, request_frame
 from penstock.core.protocol.frames import read_response_header
 from penstock.core.protocol.messages.registry import APIS
 from penstock.node import ListenerOptions, NodeOptions, NodeServices, NodeStorage
-from penstock.node.security import NodeSecurity
+from penstock.node.security import NodeSecurity, audit_log_of
 from penstock.runtime import Address, Callback, Runtime, Service
 from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
 from penstock.runtime.tcp import Part
 from penstock.security import AclOperation, Authorizer, QuotaType, Resource, ResourceType, Session
+from penstock.security.audit import AuditLog
 from penstock.security.options import SecurityOptions
 from penstock.server.kafka.backend import AdvertisedListener, Backend, KafkaMetrics
 from penstock.server.kafka.connection_scheduler import ConnectionScheduler
 from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.handlers import every_route
 from penstock.server.kafka.listener import Listener, ListenerContext, ListenerSecurity
+from penstock.server.kafka.request_audit import RequestAudit
 from penstock.server.kafka.slice_scheduler import SliceScheduler
 from penstock.sim import World
 from penstock.storage.data_directory import DataDirectory
@@ -169,6 +171,8 @@ class Stage:
             security=security or SecurityOptions(),
         )
         self._is_secured = security is not None
+        self.audit_log: AuditLog | None = None
+        self.audit: RequestAudit | None = None
         self._listener_security = ListenerSecurity()
         self._listener = AdvertisedListener("PLAINTEXT", "PLAINTEXT", Address("node", 9092), advertised)
         self.backend: Backend
@@ -186,8 +190,9 @@ class Stage:
         self.backend = backend
         authorizer: Authorizer | None = self.authorizer
         if self._is_secured:
-            security = NodeSecurity(runtime, self.options.security)
-            authorizer = security.authorizer
+            self.audit_log = audit_log_of(runtime, self.options, self.backstage.audit_topic)
+            security = NodeSecurity(runtime, self.options.security, self.audit_log)
+            authorizer, self.audit = security.authorizer, security.audit
             self._listener_security = security.listener("SASL_PLAINTEXT")
             security.start(backend, ())
         self._fetch_server = ListenerContext(
@@ -202,6 +207,7 @@ class Stage:
             scheduler=ConnectionScheduler(runtime.timers.soon, runtime.clock.now),
             slices=SliceScheduler(runtime.clock.now, runtime.timers.soon),
             report=self.reported.append,
+            audit=self.audit,
         )
 
     def stop(self, done: Callback) -> None:

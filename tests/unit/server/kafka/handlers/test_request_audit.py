@@ -1,0 +1,229 @@
+"""What of requests is in the audit log."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.metadata.commands import AlterScramCredentials
+from penstock.core.model import SECOND
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from penstock.core.protocol.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
+from penstock.core.protocol.messages.delete_topics import DeleteTopicsRequest
+from penstock.core.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+    IncrementalAlterConfigsResponse,
+)
+from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.core.protocol.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
+from penstock.core.protocol.messages.registry import APIS
+from penstock.core.records import Record, write_batch
+from penstock.core.sasl import credential_of
+from penstock.security.audit.file import read_lines
+from penstock.security.options import AuditOptions, SecurityOptions
+from penstock.server.kafka.request_audit import _DETAILS, ALLOWED
+from tests.unit.server.kafka.handlers.test_access import SCRAM, acl, as_user, log_in
+
+if TYPE_CHECKING:
+    from tests.unit.server.kafka.handlers.conftest import Client, Stage
+
+
+class Audited:
+    """A secured node with an audit log."""
+
+    def __init__(self, stage_with: type["Stage"], directory: Path, *, data: bool = False) -> None:
+        self.directory = directory
+        options = SecurityOptions(
+            enabled=True,
+            super_users=("admin",),
+            mechanisms=("SCRAM-SHA-256", "PLAIN"),
+            audit=AuditOptions(str(directory), topic=True, data=data),
+        )
+        self.stage = stage_with(security=options)
+        for user in ("admin", "alice"):
+            change = AlterScramCredentials(user, (credential_of(user, SCRAM, f"{user}-pw", b"salt"),))
+            self.stage.submit(change)
+
+    def lines(self, **wanted: str) -> list[dict[str, Any]]:
+        self.stage.run()
+        found = [json.loads(line) for line in read_lines(str(self.directory))]
+        return [line for line in found if all(line[key] == value for key, value in wanted.items())]
+
+
+def create(client: "Client", *names: str) -> list[int]:
+    rows = tuple(
+        CreateTopicsRequestTopic(
+            name=name, num_partitions=1, replication_factor=1, assignments=(), configs=()
+        )
+        for name in names
+    )
+    answer = client.ask(CreateTopicsRequest(topics=rows, timeout_ms=1_000), CreateTopicsResponse, 5)
+    return [row.error_code for row in answer.topics]
+
+
+def produce(client: "Client", topic: str) -> int:
+    batch = bytes(write_batch([Record(0, 0, None, b"secret record")]))
+    part = ProduceRequestPartition(index=0, records=batch)
+    request = ProduceRequest(
+        acks=1, timeout_ms=1_000, topic_data=(ProduceRequestTopic(name=topic, partition_data=(part,)),)
+    )
+    answer = client.ask(request, ProduceResponse, 9)
+    return answer.responses[0].partition_responses[0].error_code
+
+
+def test_what_an_administrator_does_is_recorded_with_the_error_it_gets(
+    stage_with: type["Stage"], tmp_path: Path
+) -> None:
+    node = Audited(stage_with, tmp_path)
+    admin = as_user(node.stage, "admin")
+
+    create(admin, "orders")
+    create(admin, "orders", "bad name")
+
+    rows = [(line["resource"], line["decision"], line["error"]) for line in node.lines(api="CreateTopics")]
+    assert rows == [
+        ("orders", "allowed", None),
+        ("orders", "allowed", "TOPIC_ALREADY_EXISTS"),
+        ("bad name", "allowed", "INVALID_TOPIC_EXCEPTION"),
+    ]
+    line = node.lines(api="CreateTopics")[0]
+    assert (line["principal"], line["operation"], line["resource_type"]) == ("User:admin", "create", "topic")
+    assert (line["client_id"], line["correlation"], line["host"]) == ("test", 7, "127.0.0.1")
+
+
+def test_rules_are_recorded_in_words(stage_with: type["Stage"], tmp_path: Path) -> None:
+    node = Audited(stage_with, tmp_path)
+
+    as_user(node.stage, "admin").ask(CreateAclsRequest(creations=(acl("orders", 3),)), CreateAclsResponse, 3)
+
+    (line,) = node.lines(api="CreateAcls")
+    assert line["details"] == ["allow User:alice from * read on literal topic orders"]
+
+
+def test_values_of_settings_are_not_recorded(stage_with: type["Stage"], tmp_path: Path) -> None:
+    node = Audited(stage_with, tmp_path)
+    admin = as_user(node.stage, "admin")
+    create(admin, "orders")
+    config = IncrementalAlterConfigsRequestConfig(name="retention.ms", config_operation=0, value="987654")
+    row = IncrementalAlterConfigsRequestResource(resource_type=2, resource_name="orders", configs=(config,))
+
+    admin.ask(
+        IncrementalAlterConfigsRequest(resources=(row,), validate_only=False),
+        IncrementalAlterConfigsResponse,
+        1,
+    )
+
+    (line,) = node.lines(api="IncrementalAlterConfigs")
+    assert line["details"] == ["topic orders: retention.ms"]
+    assert b"987654" not in b"".join(read_lines(str(tmp_path)))
+
+
+def test_a_refusal_is_recorded_and_repeats_are_counted(stage_with: type["Stage"], tmp_path: Path) -> None:
+    node = Audited(stage_with, tmp_path)
+    alice = as_user(node.stage, "alice")
+
+    for _ in range(3):
+        assert produce(alice, "orders") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    (line,) = node.lines(decision="refused")
+    assert (line["principal"], line["api"], line["operation"]) == ("User:alice", "Produce", "write")
+    assert (line["resource"], line["error"]) == ("orders", "TOPIC_AUTHORIZATION_FAILED")
+    node.stage.run(70 * SECOND)
+    assert [line["count"] for line in node.lines(decision="refused")] == [1, 2]
+
+
+def test_a_listing_that_leaves_something_out_refuses_nothing(
+    stage_with: type["Stage"], tmp_path: Path
+) -> None:
+    node = Audited(stage_with, tmp_path)
+    create(as_user(node.stage, "admin"), "orders")
+
+    answer = as_user(node.stage, "alice").ask(MetadataRequest(topics=None), MetadataResponse, 12)
+
+    assert answer.topics == ()
+    assert node.lines(decision="refused") == []
+
+
+def test_data_is_recorded_only_if_asked_for(stage_with: type["Stage"], tmp_path: Path) -> None:
+    for directory, data in ((tmp_path / "without", False), (tmp_path / "with", True)):
+        node = Audited(stage_with, directory, data=data)
+        admin = as_user(node.stage, "admin")
+        create(admin, "orders")
+        for _ in range(4):
+            assert produce(admin, "orders") == ErrorCode.NONE
+        node.stage.run(70 * SECOND)
+
+        counts = [(line["resource"], line["count"]) for line in node.lines(api="Produce")]
+        assert counts == ([("orders", 4)] if data else [])
+        assert b"secret record" not in b"".join(read_lines(str(directory)))
+
+
+def test_logins_are_recorded_with_mechanism_and_reason(stage_with: type["Stage"], tmp_path: Path) -> None:
+    node = Audited(stage_with, tmp_path)
+
+    log_in(node.stage.client(), "alice")
+    log_in(node.stage.client(), "alice", "wrong-pw")
+    log_in(node.stage.client(), "nobody", "wrong-pw")
+
+    rows = [
+        (line["principal"], line["resource"], line["decision"], line["error"])
+        for line in node.lines(operation="login")
+    ]
+    assert rows == [
+        ("User:alice", "alice", "allowed", None),
+        ("User:ANONYMOUS", "alice", "refused", "alice: unknown user or wrong password"),
+        ("User:ANONYMOUS", "nobody", "refused", "nobody: unknown user or wrong password"),
+    ]
+    assert {line["mechanism"] for line in node.lines(operation="login")} == {"SCRAM-SHA-256"}
+    assert b"-pw" not in b"".join(read_lines(str(tmp_path)))
+
+
+def test_who_does_not_wait_for_the_answer_is_recorded(stage_with: type["Stage"], tmp_path: Path) -> None:
+    node = Audited(stage_with, tmp_path)
+    admin = as_user(node.stage, "admin")
+    create(admin, "orders")
+
+    admin.send(DeleteTopicsRequest(topic_names=("orders",), timeout_ms=1_000), 5)
+    admin.leave()
+
+    (line,) = node.lines(api="DeleteTopics")
+    assert (line["resource"], line["error"]) == ("orders", "not answered: the client has left")
+
+
+def test_the_topic_has_the_entries_and_clients_cannot_write_to_it(
+    stage_with: type["Stage"], tmp_path: Path
+) -> None:
+    node = Audited(stage_with, tmp_path)
+    admin = as_user(node.stage, "admin")
+    create(admin, "orders")
+    lines = node.lines()
+
+    partition = node.stage.backend.partitions.find("__audit", 0)
+
+    assert partition is not None
+    assert partition.high_watermark == len(lines)
+    topic = node.stage.backend.controller.image.topic("__audit")
+    assert topic is not None
+    assert topic.internal
+    assert produce(admin, "__audit") == ErrorCode.INVALID_TOPIC_EXCEPTION
+    # What is written there is not recorded: one entry would lead to the next.
+    node.stage.run(20 * SECOND)
+    assert partition.high_watermark == len(node.lines())
+
+
+def test_the_tables_name_apis_that_there_are() -> None:
+    names = {api.name for api in APIS.values()}
+
+    assert ALLOWED.keys() <= names
+    assert _DETAILS.keys() <= names
