@@ -13,7 +13,6 @@ in a file that `PENSTOCK_COMMAND_CONFIG` names, so that no secret stands on a co
 """
 
 import os
-import stat
 from collections.abc import Mapping
 
 import typer
@@ -23,6 +22,16 @@ from penstock.core.model import PenstockError
 
 BOOTSTRAP_VARIABLE = "PENSTOCK_BOOTSTRAP"
 CONFIG_VARIABLE = "PENSTOCK_COMMAND_CONFIG"
+# Settings of librdkafka that are secrets.
+SECRETS = (
+    *("sasl.password", "ssl.key.password", "ssl.key.pem", "ssl.keystore.password"),
+    *(
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.config",
+        "sasl.oauthbearer.assertion.private.key.pem",
+    ),
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+)
 BOOTSTRAP = typer.Option(
     "127.0.0.1:9092",
     "--bootstrap",
@@ -47,22 +56,41 @@ class InvalidOption(PenstockError):
 def endpoint(bootstrap: str, options: list[str] | None) -> "Endpoint":
     from penstock.client import Endpoint
 
-    return Endpoint(bootstrap, {**file_options(os.environ), **assignments("--option", options)})
+    given = assignments("--option", options)
+    for key in given:
+        if key in SECRETS:
+            raise InvalidOption(
+                f"--option {key}: everyone on this machine can see the arguments of a command; put it into a "
+                f"file that {CONFIG_VARIABLE} names"
+            )
+    return Endpoint(bootstrap, {**file_options(os.environ), **given})
 
 
 def file_options(environment: Mapping[str, str]) -> dict[str, str]:
     """The settings of the file that `PENSTOCK_COMMAND_CONFIG` names: lines of `key=value`."""
+    from penstock.security.private_files import SecretExposed, check_private
+
     path = environment.get(CONFIG_VARIABLE, "")
     if not path:
         return {}
     try:
+        check_private(path)
         with open(path, encoding="utf-8") as file:
-            if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise InvalidOption(f"{path} may have a password, and others may read it: chmod 600 {path}")
             lines = [line.strip() for line in file]
+    except SecretExposed as error:
+        raise InvalidOption(f"{CONFIG_VARIABLE}: {error}") from None
     except OSError as error:
         raise InvalidOption(f"{CONFIG_VARIABLE}: {path}: {error.strerror}") from None
-    return assignments(path, [line for line in lines if line and not line.startswith(("#", "!"))])
+    values = {}
+    for number, line in enumerate(lines, 1):
+        key, equals, value = line.partition("=")
+        if not line or line.startswith(("#", "!")):
+            continue
+        if not equals or not key.strip():
+            # Not what stands there: it may be a password.
+            raise InvalidOption(f"{path}, line {number}: expected key=value")
+        values[key.strip()] = value
+    return values
 
 
 def assignments(flag: str, texts: list[str] | None) -> dict[str, str]:

@@ -18,6 +18,7 @@ from penstock.node.options import AddressInUse
 from penstock.node.run import DataDirectoryUnusable
 from penstock.observability import DescriptorSink, EventLogOptions, LogFormat, LogLevel, log
 from penstock.runtime import Address
+from penstock.runtime.core_files import prevent_core_files
 from penstock.runtime.descriptors import raise_limit
 from penstock.runtime.loop import MachineClock
 from penstock.storage.disk import DirectoryLocked
@@ -111,6 +112,8 @@ def _run(config: Config, as_json: bool) -> None:
         sys.stdout.flush()
 
     raise_limit()
+    if config.security.enabled or config.security.tls.key:
+        prevent_core_files()
     try:
         run_node(options_from(config), ready)
     except AddressInUse as taken:

@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import typer
 
@@ -11,6 +10,7 @@ from penstock.cli.output import JSON_OPTION, show_json, show_table
 
 app = typer.Typer(help="Add and remove users, and change their passwords.", no_args_is_help=True)
 USER = typer.Argument(metavar="USER")
+PASSWORD_BYTES_MAX = 4_096
 PASSWORD_FILE = typer.Option(
     None,
     "--password-file",
@@ -89,10 +89,9 @@ def _password(source: str | None) -> str:
     if source == "-":
         found = sys.stdin.readline()
     elif source is not None:
-        try:
-            found = Path(source).read_text(encoding="utf-8")
-        except OSError as error:
-            raise InvalidOption(f"{source}: {error.strerror}") from None
+        from penstock.security.private_files import read_private
+
+        found = read_private(source, PASSWORD_BYTES_MAX).decode(errors="replace")
     elif sys.stdin.isatty():
         found = typer.prompt("password", hide_input=True, confirmation_prompt=True)
     else:

@@ -15,6 +15,7 @@ from penstock.runtime import NodeIdentity
 from penstock.runtime.descriptors import present_limits
 from penstock.runtime.loop import RuntimeOptions, run
 from penstock.security.audit.file import AuditFile
+from penstock.security.private_files import check_private
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import DiskFailed, PosixDisk
 
@@ -137,6 +138,8 @@ def _check(options: NodeOptions) -> RuntimeOptions:
     problem = options.security.problem_with(listener.security for listener in options.listeners)
     if problem is not None:
         raise UnsupportedOptions(problem)
+    if options.security.admin_password_file:
+        check_private(options.security.admin_password_file)
     if options.security.tls is not None:
         # Before anything is touched: files that are missing or cannot be used end the start.
         from penstock.security.tls_contexts import TlsContexts

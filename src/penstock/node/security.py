@@ -6,7 +6,6 @@ before there was any. The first quota that somebody sets puts one there.
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.metadata import MetadataImage, Ok
@@ -30,6 +29,7 @@ from penstock.security.options import (
     SecurityOptions,
     TlsOptions,
 )
+from penstock.security.private_files import read_private
 from penstock.security.quotas import ClientQuotas
 from penstock.server.kafka.backend import Backend
 from penstock.server.kafka.listener import Listener, ListenerSecurity
@@ -139,10 +139,8 @@ class NodeSecurity:
 
 
 def _admin_credentials(user: str, path: str, salts: list[bytes]) -> AlterScramCredentials:
-    from penstock.security.tls_contexts import check_private
-
-    check_private(path)
-    password = Path(path).read_text(encoding="utf-8")[: PASSWORD_CHARS_MAX + 1].rstrip("\n")
+    content = read_private(path, 4 * PASSWORD_CHARS_MAX + 2)
+    password = content.decode(errors="replace").rstrip("\r\n")
     if not 0 < len(password) <= PASSWORD_CHARS_MAX:
         raise SecurityUnusable(f"{path} has no password, or one of more than {PASSWORD_CHARS_MAX} characters")
     pairs = zip(ScramMechanism, salts, strict=True)

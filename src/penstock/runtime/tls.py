@@ -52,6 +52,7 @@ class TlsConnection:
         "_tls",
         "_welcome",
         "is_open",
+        "on_closed",
     )
 
     def __init__(
@@ -76,6 +77,8 @@ class TlsConnection:
         self._paused = False
         self._reads_later = False
         self.is_open = True
+        # Called when it has ended.
+        self.on_closed: Callable[[], object] | None = None
         after_ms(HANDSHAKE_MS, self._check_handshake)
 
     # What the server's protocol sees: a connection.
@@ -104,6 +107,11 @@ class TlsConnection:
     def certificate(self) -> bytes | None:
         """The client's certificate (DER), if it was asked for one and has sent it."""
         return self._tls.getpeercert(binary_form=True)
+
+    @property
+    def is_logged_in(self) -> bool:
+        """Whether its handshake is complete."""
+        return self._protocol is not None
 
     @property
     def cipher(self) -> str:
@@ -189,6 +197,8 @@ class TlsConnection:
         self._hold(-self._queued_memory)
         if self._protocol is not None:
             self._protocol.closed()
+        if self.on_closed is not None:
+            self.on_closed()
 
     def _shake_hands(self) -> None:
         try:

@@ -10,7 +10,7 @@ with the process. A user that does not exist is checked like one that does.
 
 import base64
 import hmac
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeAlias
@@ -23,12 +23,12 @@ from penstock.core.sasl import (
     Refused,
     ScramExchange,
     Step,
-    decoy_credential,
     is_password,
     read_oauth_message,
     read_plain_message,
 )
 from penstock.runtime import ExecutorKind, Runtime
+from penstock.security.decoys import DecoyCredentials
 from penstock.security.login_limits import LoginLimits
 from penstock.security.options import OAUTHBEARER
 
@@ -37,6 +37,9 @@ SCRAM = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
 MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", PLAIN, OAUTHBEARER)
 KNOWN_PASSWORDS_MAX = 10_000
 NONCE_BYTES = 24
+# Checking a password takes a thread for milliseconds, and logs need the threads too.
+CHECKS_MAX = 2
+WAITING_CHECKS_MAX = 500
 OnStep: TypeAlias = Callable[[Step], None]
 
 
@@ -77,12 +80,17 @@ class Authenticator:
         self._runtime = runtime
         self._tokens = tokens
         self._image = MetadataImage()
+        # Passwords that a thread checks, and those that wait for it.
+        self._checks = 0
+        self._waiting: deque[Callable[[], None]] = deque()
         self._secret = runtime.entropy.bytes(32)
+        self._decoys = DecoyCredentials(self._secret)
         # Hashes of passwords that were right, by user and credential.
         self._known: OrderedDict[tuple[str, bytes], bytes] = OrderedDict()
 
     def on_metadata(self, image: MetadataImage) -> None:
         self._image = image
+        self._decoys.on_credentials(image.credentials)
 
     def login(self, mechanism: str) -> SaslLogin | None:
         """Begin a login; None if the mechanism is not offered."""
@@ -99,7 +107,7 @@ class Authenticator:
 
     def _credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
         found = self._image.credentials.get((user, mechanism))
-        return decoy_credential(user, mechanism, self._secret) if found is None else found
+        return self._decoys.of(user, mechanism) if found is None else found
 
     def is_user(self, user: str) -> bool:
         """Whether the user has a password of any kind."""
@@ -107,16 +115,7 @@ class Authenticator:
 
     def check_password(self, user: str, password: str, done: Callable[[bool], None]) -> None:
         """Call `done` with whether this is the user's password."""
-        credential = next(
-            (
-                found
-                for mechanism in ScramMechanism
-                if (found := self._image.credentials.get((user, mechanism))) is not None
-            ),
-            None,
-        )
-        if credential is None:
-            credential = decoy_credential(user, ScramMechanism.SCRAM_SHA_256, self._secret)
+        credential = self._stored(user) or self._decoys.of(user, self._decoys.checked_mechanism)
         key = user, credential.stored_key
         digest = hmac.digest(self._secret, password.encode(), "sha256")
         known = self._known.get(key)
@@ -132,12 +131,36 @@ class Authenticator:
                     self._known.popitem(last=False)
             done(is_right)
 
-        def failed(_error: Exception) -> None:
-            # Too many logins wait already: this one may be tried again.
-            done(False)
+        self._check(partial(is_password, credential, password), checked)
 
-        work = partial(is_password, credential, password)
-        self._runtime.spawn.spawn(work, checked, failed, ExecutorKind.DISK)
+    def _stored(self, user: str) -> ScramCredential | None:
+        """What a password of the user is checked by."""
+        for mechanism in ScramMechanism:
+            found = self._image.credentials.get((user, mechanism))
+            if found is not None:
+                return found
+        return None
+
+    def _check(self, work: Callable[[], bool], checked: Callable[[bool], None]) -> None:
+        """Have a thread check a password, when it is its turn."""
+
+        def done(is_right: bool) -> None:
+            self._checks -= 1
+            if self._waiting:
+                self._waiting.popleft()()
+            checked(is_right)
+
+        def check() -> None:
+            self._checks += 1
+            # If too much waits for the threads already, this login may be tried again.
+            self._runtime.spawn.spawn(work, done, lambda _error: done(False), ExecutorKind.DISK)
+
+        if self._checks < CHECKS_MAX:
+            check()
+        elif len(self._waiting) < WAITING_CHECKS_MAX:
+            self._waiting.append(check)
+        else:
+            checked(False)
 
 
 class _ScramLogin:

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from penstock.core.model import NodeId, PenstockError
+from penstock.security.private_files import check_private
 
 AUTHORITY = "ca"
 AUTHORITY_DAYS = 3_650
@@ -212,6 +213,8 @@ def _load_authority(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurve
     certificate, key = directory / f"{AUTHORITY}.pem", directory / f"{AUTHORITY}.key"
     try:
         authority = x509.load_pem_x509_certificate(certificate.read_bytes())
+        if key.exists():
+            check_private(str(key))
         private = serialization.load_pem_private_key(key.read_bytes(), None)
     except FileNotFoundError as missing:
         raise CertificateError(f"{missing.filename} is missing: `penstock certs init` makes it") from None

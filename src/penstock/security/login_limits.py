@@ -1,12 +1,20 @@
 """Failed logins slow down whoever makes them: an address, and a user that is guessed at.
 
 The first failure of an address costs it a tenth of a second, each further one twice as much, up to ten
-seconds; so do failures for one user, from wherever they come. It is the answer that waits, not the loop.
-A success forgives the address, not the user: guessing on from elsewhere stays slow. After a quiet while
-everything is forgotten.
+seconds; so do failures for one user, from wherever they come. It is the answer that waits, not the loop, and
+not a login that succeeds: nobody can lock a user out. A success forgives the address what it failed as the
+same user; who has failed as others as well is not forgiven, or an account of one's own would make guessing
+cheap. After a quiet while everything is forgotten.
+
+Of IPv6 addresses the network counts (/64), which is what one customer has. Addresses and users have places of
+their own, so that made-up users do not push addresses out, and long names are kept as hashes: what a million
+of either costs is bounded.
 """
 
+import hashlib
 from collections import OrderedDict
+from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple
 
 from penstock.core.model import SECOND, Instant
 
@@ -14,31 +22,64 @@ FIRST_DELAY_MS = 100
 DELAY_MS_MAX = 10_000
 FORGOTTEN_AFTER_NS = 300 * SECOND
 REMEMBERED_MAX = 20_000
+NAME_CHARS_MAX = 64
+_NETWORK_BITS = 64
+_DOUBLINGS_MAX = 20
+
+
+class _Failures(NamedTuple):
+    times: int
+    last: Instant
+    # Who the address wanted to be, while it is always the same.
+    user: str | None
 
 
 class LoginLimits:
     """Who has failed how often lately."""
 
     def __init__(self) -> None:
-        # Failures, and when the last one was; the oldest first.
-        self._failures: OrderedDict[tuple[str, str], tuple[int, Instant]] = OrderedDict()
+        # The oldest first.
+        self._hosts: OrderedDict[str, _Failures] = OrderedDict()
+        self._users: OrderedDict[str, _Failures] = OrderedDict()
 
     def failed(self, host: str, user: str, now: Instant) -> int:
         """Count a failed login; returns after how many milliseconds it is to be answered."""
-        counts = [self._count(("host", host), now)]
+        name = _short(user)
+        count = _count(self._hosts, _network(host), name, now)
         if user:
-            counts.append(self._count(("user", user), now))
-        return min(DELAY_MS_MAX, FIRST_DELAY_MS << min(max(counts) - 1, 20))
+            count = max(count, _count(self._users, name, name, now))
+        return min(DELAY_MS_MAX, FIRST_DELAY_MS << min(count - 1, _DOUBLINGS_MAX))
 
-    def succeeded(self, host: str) -> None:
-        """Forgive an address."""
-        self._failures.pop(("host", host), None)
+    def succeeded(self, host: str, user: str) -> None:
+        """Forgive an address that has failed as this user only."""
+        network = _network(host)
+        found = self._hosts.get(network)
+        if found is not None and found.user == _short(user):
+            del self._hosts[network]
 
-    def _count(self, key: tuple[str, str], now: Instant) -> int:
-        count, last = self._failures.pop(key, (0, now))
-        if now - last > FORGOTTEN_AFTER_NS:
-            count = 0
-        self._failures[key] = count + 1, now
-        if len(self._failures) > REMEMBERED_MAX:
-            self._failures.popitem(last=False)
-        return count + 1
+
+def _count(table: OrderedDict[str, _Failures], key: str, user: str, now: Instant) -> int:
+    before = table.pop(key, None)
+    if before is None or now - before.last > FORGOTTEN_AFTER_NS:
+        before = _Failures(0, now, user)
+    count = before.times + 1
+    table[key] = _Failures(count, now, user if before.user == user else None)
+    if len(table) > REMEMBERED_MAX:
+        table.popitem(last=False)
+    return count
+
+
+def _short(name: str) -> str:
+    if len(name) <= NAME_CHARS_MAX:
+        return name
+    return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+
+
+def _network(host: str) -> str:
+    try:
+        address = ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return _short(host)
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+        return f"{int(address) >> _NETWORK_BITS:x}/64"
+    return str(address)

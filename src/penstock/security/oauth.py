@@ -15,16 +15,21 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import jwt
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from penstock.core.model import MILLISECOND, SECOND, Instant, PenstockError
 from penstock.observability import log
 from penstock.runtime import ExecutorKind, Runtime
+from penstock.runtime.loop import MachineClock
 from penstock.security.options import OAuthOptions
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 KEYS_BYTES_MAX = 1 << 20
 KEYS_MAX = 100
 FETCH_SECONDS = 5.0
+READ_BYTES = 16 << 10
+RSA_BITS_MIN = 2_048
+USER_CHARS_MAX = 1_000
 # Tokens with keys that nobody knows make us look for new ones, but not more often than this.
 REFRESH_AGAIN_NS = 10 * SECOND
 # Logins that wait for the keys.
@@ -61,7 +66,8 @@ class JwtVerifier:
         """Call `done` with what the token says, or with why it does not count."""
         try:
             key_id = str(jwt.get_unverified_header(token).get("kid", ""))
-        except jwt.InvalidTokenError as error:
+        except (jwt.InvalidTokenError, RecursionError) as error:
+            # Depth is what a stranger can make a header of.
             done(f"not a token: {error}")
             return
         if self._key(key_id) is not None or not self._may_refresh():
@@ -98,14 +104,15 @@ class JwtVerifier:
                 leeway=options.clock_skew_ms / 1_000,
                 options={"require": ["exp"], "verify_aud": bool(options.audience)},
             )
-        except jwt.InvalidTokenError as error:
+            expires_ms = int(claims["exp"]) * 1_000
+        except (jwt.InvalidTokenError, RecursionError, OverflowError, TypeError, ValueError) as error:
             return f"the token does not count: {error}"
         user = claims.get(options.user_claim)
-        if not isinstance(user, str) or not user:
+        if not isinstance(user, str) or not 0 < len(user) <= USER_CHARS_MAX:
             return f"the token has no claim {options.user_claim}"
         if options.scope and options.scope not in _scopes(claims):
             return f"the token of {user} lacks the scope {options.scope}"
-        left_ms = int(claims["exp"] * 1_000) - self._runtime.clock.wall() + options.clock_skew_ms
+        left_ms = expires_ms - self._runtime.clock.wall() + options.clock_skew_ms
         return VerifiedToken(user, Instant(self._runtime.clock.now() + left_ms * MILLISECOND))
 
     def _refresh(self) -> None:
@@ -160,17 +167,48 @@ def read_keys(source: str) -> dict[str, jwt.PyJWK]:
         except (jwt.PyJWTError, ValueError, TypeError, AttributeError):
             # Of a kind that we do not know, or for something else.
             continue
-        if key.algorithm_name in ALGORITHMS and key.public_key_use in (None, "sig"):
+        if key.algorithm_name in ALGORITHMS and key.public_key_use in (None, "sig") and _is_strong(key):
             keys[key.key_id or ""] = key
     if not keys:
         raise OAuthError("it has no key that signs tokens")
     return keys
 
 
+def _is_strong(key: jwt.PyJWK) -> bool:
+    return not isinstance(key.key, rsa.RSAPublicKey) or key.key.key_size >= RSA_BITS_MIN
+
+
+class _NoDowngrade(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to https alone: keys that came in clear could be anybody's."""
+
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        if urlsplit(newurl).scheme != "https":
+            raise OAuthError("it is redirected to an address without TLS")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _fetch(source: str) -> bytes:
+    """What is at an address, within a time for all of it."""
+    clock = MachineClock()
+    deadline = clock.now() + int(FETCH_SECONDS * SECOND)
+    content = bytearray()
+    with urllib.request.build_opener(_NoDowngrade).open(source, timeout=FETCH_SECONDS) as response:
+        while len(content) <= KEYS_BYTES_MAX:
+            # One read of the socket at a time: a server that sends a byte now and then holds no thread.
+            piece = response.read1(READ_BYTES)
+            if not piece:
+                break
+            content += piece
+            if clock.now() > deadline:
+                raise OAuthError(f"it takes longer than {FETCH_SECONDS:.0f} s")
+    return bytes(content)
+
+
 def _read(source: str) -> bytes:
     if urlsplit(source).scheme in ("http", "https"):
-        with urllib.request.urlopen(source, timeout=FETCH_SECONDS) as response:
-            content: bytes = response.read(KEYS_BYTES_MAX + 1)
+        content = _fetch(source)
     else:
         with Path(source).open("rb") as file:
             content = file.read(KEYS_BYTES_MAX + 1)

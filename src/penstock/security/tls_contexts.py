@@ -3,8 +3,6 @@
 import os
 import re
 import ssl
-import stat
-from pathlib import Path
 from typing import NamedTuple
 
 from cryptography import x509
@@ -12,6 +10,7 @@ from cryptography import x509
 from penstock.core.model import PenstockError
 from penstock.observability import log
 from penstock.security.options import DEFAULT_RULE, TlsOptions
+from penstock.security.private_files import SecretExposed, check_private
 from penstock.security.sessions import ANONYMOUS, Principal
 
 SUBJECT_CHARS_MAX = 2_000
@@ -111,7 +110,10 @@ def make_context(options: TlsOptions) -> ssl.SSLContext:
 
 def private_context(options: TlsOptions, protocol: int) -> ssl.SSLContext:
     """A context that speaks TLS 1.3, if the key is its owner's alone; or TlsUnusable."""
-    check_private(options.key)
+    try:
+        check_private(options.key)
+    except SecretExposed as error:
+        raise TlsUnusable(str(error)) from None
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
@@ -134,16 +136,6 @@ def load_files(context: ssl.SSLContext, options: TlsOptions) -> None:
         except (ssl.SSLError, OSError) as error:
             reason = getattr(error, "strerror", None) or "it has no certificate"
             raise TlsUnusable(f"{options.authority} cannot be used: {reason}") from None
-
-
-def check_private(path: str) -> None:
-    """Raise TlsUnusable if others may read a file with a secret."""
-    try:
-        mode = Path(path).stat().st_mode
-    except OSError as error:
-        raise TlsUnusable(f"{path}: {error.strerror}") from None
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise TlsUnusable(f"{path} has a secret, and others may read it: chmod 600 {path}")
 
 
 def file_stamp(path: str) -> tuple[int, int, int] | None:

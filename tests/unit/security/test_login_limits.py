@@ -1,5 +1,7 @@
 """How long failed logins wait."""
 
+import tracemalloc
+
 from penstock.core.model import SECOND, Instant
 from penstock.security.login_limits import DELAY_MS_MAX, LoginLimits
 
@@ -29,7 +31,7 @@ def test_a_success_forgives_the_address_and_not_the_user() -> None:
     for _ in range(3):
         limits.failed("10.0.0.1", "admin", START)
 
-    limits.succeeded("10.0.0.1")
+    limits.succeeded("10.0.0.1", "admin")
 
     assert limits.failed("10.0.0.1", "", START) == 100
     assert limits.failed("10.0.0.3", "admin", START) == 800
@@ -51,3 +53,37 @@ def test_what_is_remembered_is_bounded() -> None:
         limits.failed(f"host-{number}", "", START)
 
     assert limits.failed("10.0.0.1", "", START) == 100
+
+
+def test_an_account_of_ones_own_does_not_make_guessing_cheap() -> None:
+    limits = LoginLimits()
+    for user in ("mallory", "admin", "alice"):
+        limits.failed("10.0.0.1", user, START)
+
+    limits.succeeded("10.0.0.1", "mallory")
+
+    assert limits.failed("10.0.0.1", "bob", START) == 800
+
+
+def test_a_network_of_ipv6_is_one_address() -> None:
+    limits = LoginLimits()
+
+    delays = [limits.failed(f"2001:db8::{number:x}", "", START) for number in range(1, 4)]
+
+    assert delays == [100, 200, 400]
+    assert limits.failed("2001:db8:0:1::1", "", START) == 100
+
+
+def test_made_up_users_push_no_address_out_and_cost_little() -> None:
+    limits = LoginLimits()
+    limits.failed("10.0.0.1", "", START)
+    long = "x" * 4_000
+    tracemalloc.start()
+
+    for number in range(100_000):
+        limits.failed("10.0.0.2", f"{long}{number}", START)
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert used < 16 << 20
+    assert limits.failed("10.0.0.1", "", START) == 200

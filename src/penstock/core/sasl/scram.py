@@ -25,9 +25,8 @@ from penstock.core.sasl.exchange import Challenge, LoggedIn, Refused, Step
 
 MESSAGE_BYTES_MAX = 4_096
 ITERATIONS = 4_096
-# A server that asks for more wants to keep its clients busy.
-CLIENT_ITERATIONS_MAX = 1_000_000
-SALT_BYTES = 16
+# A server that asks for more wants to keep its clients busy, one that asks for less to guess what it hears.
+CLIENT_ITERATIONS_MIN, CLIENT_ITERATIONS_MAX = 4_096, 1_000_000
 _CLIENT_KEY, _SERVER_KEY = b"Client Key", b"Server Key"
 
 
@@ -63,11 +62,12 @@ def is_password(credential: ScramCredential, password: str) -> bool:
     return hmac.compare_digest(again.stored_key, credential.stored_key)
 
 
-def decoy_credential(user: str, mechanism: ScramMechanism, secret: bytes) -> ScramCredential:
-    """A credential that no password is right for; the same one for the same user."""
-    salt = hmac.digest(secret, user.encode(), "sha256")[:SALT_BYTES]
+def decoy_credential(
+    user: str, mechanism: ScramMechanism, salt: bytes, iterations: int = ITERATIONS
+) -> ScramCredential:
+    """A credential that no password is right for."""
     nothing = bytes(mechanism.key_bytes)
-    return ScramCredential(user, mechanism, salt, ITERATIONS, nothing, nothing)
+    return ScramCredential(user, mechanism, salt, iterations, nothing, nothing)
 
 
 class ScramExchange:
@@ -96,7 +96,7 @@ class ScramExchange:
         authorization, _, bare = rest.partition(b",")
         try:
             user, nonce = _user_and_nonce(bare)
-            authorization_id = _unescaped(authorization.decode()[2:]) if authorization else ""
+            authorization_id = _authorization_id(authorization)
         except ValueError as wrong:
             return Refused(f"not a first SCRAM message: {wrong}")
         if binding not in (b"n", b"y"):
@@ -148,6 +148,12 @@ def _user_and_nonce(bare: bytes) -> tuple[str, str]:
     return user, nonce[2:]
 
 
+def _authorization_id(part: bytes) -> str:
+    if part and not part.startswith(b"a="):
+        raise ValueError("its second part names who the client wants to be")
+    return _unescaped(part.decode()[2:])
+
+
 def _unescaped(name: str) -> str:
     """Commas and equal signs of names are written as =2C and =3D, and nothing else is."""
     plain = name.replace("=2C", ",")
@@ -177,7 +183,9 @@ class ScramClient:
             nonce, salt, iterations = fields["r"], base64.b64decode(fields["s"]), int(fields["i"])
         except KeyError:
             raise ValueError(f"the server says {fields.get('e', 'nothing that SCRAM knows')}") from None
-        if not nonce.startswith(self._nonce) or not 1 <= iterations <= CLIENT_ITERATIONS_MAX:
+        if not nonce.startswith(self._nonce) or not (
+            CLIENT_ITERATIONS_MIN <= iterations <= CLIENT_ITERATIONS_MAX
+        ):
             raise ValueError("the server's first message is not one of SCRAM")
         name = self._mechanism.hash_name
         salted = salted_password(self._mechanism, self._password, salt, iterations)

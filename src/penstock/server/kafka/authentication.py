@@ -30,6 +30,8 @@ from penstock.server.kafka.request import Request
 SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY = 17, 36
 BEFORE_LOGIN = frozenset({API_VERSIONS_KEY, SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY})
 CLOSED_AFTER_MS = 100
+# A login takes four of them.
+REQUESTS_MAX = 20
 # Why is said in the log: a stranger need not know whether the user exists.
 FAILED = "authentication failed: unknown user, or the credentials are wrong"
 
@@ -54,11 +56,19 @@ class ConnectionAuthentication:
         self._user: str | None = None
         self._served_mechanism = ""
         self._expires: Instant | None = None
+        # What it has asked for before it was anybody.
+        self._requests = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the client has logged in once."""
+        return self._user is not None
 
     def admits(self, api_key: int) -> bool:
         """Whether a request may be served now."""
         if self._user is None:
-            return api_key in BEFORE_LOGIN
+            self._requests += 1
+            return api_key in BEFORE_LOGIN and self._requests <= REQUESTS_MAX
         if self._expires is None or self._clock.now() < self._expires:
             return True
         return api_key in BEFORE_LOGIN
@@ -106,7 +116,7 @@ class ConnectionAuthentication:
             self._refused(call, Refused(f"{self._user} wants to become {step.user}", step.user))
             return
         self._user, self._served_mechanism, self._login = step.user, self._mechanism, None
-        self._authenticator.limits.succeeded(call.session.host)
+        self._authenticator.limits.succeeded(call.session.host, step.user)
         lifetime_ms = self._lifetime_ms(step.expires)
         call.connection.log_in(Principal("User", step.user))
         if call.connection.audit is not None:

@@ -216,6 +216,11 @@ class KafkaConnection:
         return self._session.host
 
     @property
+    def is_logged_in(self) -> bool:
+        """Whether its client has said who it is, or need not."""
+        return self.authentication is None or self.authentication.is_over
+
+    @property
     def session(self) -> Session:
         """Who its client is now."""
         return self._session
@@ -436,6 +441,9 @@ class KafkaConnection:
     def refuses(self, size: int, beginning: memoryview) -> bool:
         """Whether a frame is too large for its API; its request is refused then."""
         api_key, version, correlation_id = unpack_beginning(beginning)
+        if self.authentication is not None and not self.authentication.is_over:
+            # Nothing that a login needs is so large, and nobody else's memory is for strangers.
+            raise ProtocolError(f"a frame of {size:,} bytes before a login")
         route = self._routes.get(api_key)
         if route is None or size <= route.bytes_max:
             return False

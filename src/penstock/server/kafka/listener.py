@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from ssl import SSLContext
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from penstock.core.model import MILLISECOND, Instant
 from penstock.runtime import Address, Runtime, Timer
@@ -26,6 +27,9 @@ from penstock.server.kafka.share_sessions import ShareSessionCache
 from penstock.server.kafka.slice_scheduler import SliceScheduler
 
 SWEEP_MS = 5_000
+# How long a client may take to log in, and how many may be at it.
+LOGIN_MS = 30_000
+NEWCOMERS_MAX = 1_000
 # How often to sweep while connections wait for memory.
 PRESSED_SWEEP_MS = 500
 
@@ -75,6 +79,50 @@ class ListenerSecurity:
     reauthenticate_ms: int = 0
 
 
+class Newcomer(Protocol):
+    """A connection of somebody who has not said who it is."""
+
+    @property
+    def is_logged_in(self) -> bool: ...
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+N = TypeVar("N", bound=Newcomer)
+
+
+class Newcomers:
+    """The connections of a listener that have not completed their handshake or login, the oldest first.
+
+    Strangers have few places: whoever needs longest for a login that takes milliseconds gives way.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[Newcomer, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, newcomer: N) -> N:
+        self._waiting[newcomer] = None
+        while len(self._waiting) > NEWCOMERS_MAX:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            if oldest.is_open and not oldest.is_logged_in:
+                oldest.close()
+        return newcomer
+
+    def remove(self, newcomer: Newcomer) -> bool:
+        """It is somebody, or gone; returns whether it was one of them."""
+        if newcomer not in self._waiting:
+            return False
+        del self._waiting[newcomer]
+        return True
+
+
 class Listener:
     """Accepts Kafka clients at one address, on the node's loop."""
 
@@ -102,6 +150,7 @@ class Listener:
         self._timers = serving.runtime.timers
         self._to_flush: list[ResponseQueue] = []
         self._connections: dict[KafkaConnection, None] = {}
+        self._newcomers = Newcomers()
         self._acceptor: TcpListener | None = None
         self._sweeper: Timer | None = None
         self._is_pressed = False
@@ -131,9 +180,12 @@ class Listener:
             return self._welcome(pipe, ANONYMOUS)
 
         def welcome(encrypted: TlsConnection) -> TcpProtocol:
+            self._newcomers.remove(encrypted)
             return self._welcome(encrypted, tls.principal_of(encrypted.certificate))
 
-        return TlsConnection(pipe, tls.current, welcome, self._timers.soon, self.after_ms)
+        stranger = TlsConnection(pipe, tls.current, welcome, self._timers.soon, self.after_ms)
+        stranger.on_closed = partial(self._newcomers.remove, stranger)
+        return self._newcomers.add(stranger)
 
     def _welcome(self, pipe: TcpConnection, principal: Principal) -> KafkaConnection:
         security = self._security
@@ -146,6 +198,9 @@ class Listener:
             principal = ANONYMOUS
         connection = KafkaConnection(pipe, self, principal, authentication)
         self._connections[connection] = None
+        if authentication is not None:
+            self._newcomers.add(connection)
+            self.after_ms(LOGIN_MS, partial(self._check_login, connection))
         if self.audit is not None and principal != ANONYMOUS:
             self.audit.logged_in(connection.session, TLS_API)
         if self.authorizer is not None:
@@ -153,6 +208,11 @@ class Listener:
             if wait_ms:
                 connection.throttle(wait_ms)
         return connection
+
+    def _check_login(self, connection: KafkaConnection) -> None:
+        """A client that is nobody after so long gives its place to others."""
+        if self._newcomers.remove(connection) and connection.is_open and not connection.is_logged_in:
+            connection.abort("no login")
 
     def set_authorizer(self, authorizer: Authorizer | None) -> None:
         """Judge requests from now on by this authorizer; None allows everything."""
@@ -162,6 +222,7 @@ class Listener:
 
     def forget(self, connection: KafkaConnection) -> None:
         self._connections.pop(connection, None)
+        self._newcomers.remove(connection)
 
     def flush_soon(self, replies: ResponseQueue) -> None:
         """Send a connection's responses at the end of this turn of the loop."""

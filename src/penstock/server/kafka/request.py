@@ -149,6 +149,10 @@ class Authentication(Protocol):
     @property
     def mechanisms(self) -> tuple[str, ...]: ...
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the client has logged in once."""
+
     def admits(self, api_key: int) -> bool:
         """Whether a request may be served now."""
 

@@ -26,7 +26,7 @@ def exchange(mechanism: ScramMechanism = SHA_256, user: str = "user") -> ScramEx
     known = credential_of(user, mechanism, "pencil", SALT)
 
     def credential(name: str) -> ScramCredential:
-        return known if name == user else decoy_credential(name, mechanism, b"secret")
+        return known if name == user else decoy_credential(name, mechanism, b"salt")
 
     return ScramExchange(mechanism, SERVER_NONCE, credential)
 
@@ -182,4 +182,4 @@ def test_a_password_is_checked_by_what_is_kept_of_it() -> None:
 
     assert is_password(kept, "pencil")
     assert not is_password(kept, "Pencil")
-    assert not is_password(decoy_credential("user", SHA_512, b"secret"), "pencil")
+    assert not is_password(decoy_credential("user", SHA_512, b"salt"), "pencil")
