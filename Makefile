@@ -15,7 +15,7 @@ COPIERS ?= librdkafka
 NODES ?= 3
 PYSPARK ?= 4.2
 
-.PHONY: help setup demo test sparktest sparkkills guide suites kills onetopic foreign check lint format bench simfaults fuzz dev native clean
+.PHONY: help setup demo test sparktest sparkkills guide suites kills onetopic foreign check lint format bench simfaults audit fuzz dev native clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -70,6 +70,7 @@ lint: $(INSTALLED) $(GENERATED) ## Format check, ruff, mypy strict and import co
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/dependency_audit.py
 
 check: lint test ## Everything CI runs: lint and test
 
@@ -82,6 +83,9 @@ bench: $(INSTALLED) ## Run the micro-benchmarks and store the figures as JSON
 
 simfaults: $(INSTALLED) ## Plant every fault of the simulator's tests, and print the runs it takes to find it (minutes)
 	$(BIN)/python -m tests.simulation.cluster.planted_faults
+
+audit: $(INSTALLED) ## Compare what is installed with versions that are known to be bad (tools/known_bad_versions.tsv)
+	$(BIN)/python tools/dependency_audit.py
 
 schemathesis: $(INSTALLED) ## Requests made from the OpenAPI document, many of each (SCHEMATHESIS_EXAMPLES=500; minutes)
 	SCHEMATHESIS_EXAMPLES=$${SCHEMATHESIS_EXAMPLES:-500} $(BIN)/python -m pytest -n0 --timeout=3600 tests/integration/gateway/test_openapi.py

@@ -6,11 +6,14 @@ for what it cost. A listener without an authorizer allows everything at no charg
     authenticator   logins by SASL; passwords by the metadata's credentials, `login_limits` for failures
     oauth           bearer tokens, by the keys of their issuer
     tls_contexts    a node's certificate, and who the owner of a client's is
+    decoys          what users that do not exist look like
+    private_files   files with secrets
+    audit           who did what, and whether it was allowed
     acls, quotas    the rules and limits of the metadata; `access_control` is the authorizer made of both
     certificates    a private authority for those who have none
     options         what can be chosen
 
-Left out: identities for HTTP and gRPC, and for nodes among themselves; encryption at rest; an audit log.
+Left out: identities for HTTP and gRPC, and for nodes among themselves; encryption at rest.
 """
 
 from penstock.core.metadata.access import AclOperation, ResourceType

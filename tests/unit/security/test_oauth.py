@@ -157,15 +157,15 @@ def issuer(*pieces: bytes, gap: threading.Event | None = None) -> Iterator[str]:
 def test_an_issuer_that_drips_does_not_hold_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oauth, "FETCH_SECONDS", 0.3)
     head = b"HTTP/1.1 200 OK\r\n\r\n"
-    with issuer(head, *[b" "] * 1_000, gap=threading.Event()) as address:
-        with pytest.raises(OAuthError, match="takes longer"):
-            read_keys(address)
+    drips = issuer(head, *[b" "] * 1_000, gap=threading.Event())
+    with drips as address, pytest.raises(OAuthError, match="takes longer"):
+        read_keys(address)
 
 
 def test_an_issuer_that_sends_too_much_is_not_heard_out() -> None:
-    with issuer(b"HTTP/1.1 200 OK\r\n\r\n", *[bytes(1 << 16)] * 64) as address:
-        with pytest.raises(OAuthError, match="larger than"):
-            read_keys(address)
+    floods = issuer(b"HTTP/1.1 200 OK\r\n\r\n", *[bytes(1 << 16)] * 64)
+    with floods as address, pytest.raises(OAuthError, match="larger than"):
+        read_keys(address)
 
 
 def test_keys_are_not_fetched_in_clear_because_a_redirect_says_so() -> None:
