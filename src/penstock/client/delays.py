@@ -112,7 +112,7 @@ class DelayAdmin:
     def _ask_when_created(
         self, request: DelayRecordsRequest, part: Sequence[LaterRecord], topics: Sequence[str]
     ) -> Any:
-        """Ask again once topics are there, or are not to be had; the ids make sure that no delay is doubled."""
+        """Ask again once topics are there, or are not to be had; by their ids no delay is doubled."""
         deadline = Deadline(min(self._seconds, CREATED_SECONDS))
         rows = tuple(MetadataRequestTopic(name=topic) for topic in topics)
         with closing(connect(self._endpoint)) as connection:

@@ -16,7 +16,7 @@ KNOWN_MAX = 10_000
 Place = tuple[str, int]
 
 
-class GroupMember:
+class PollingMember:
     """A member, and its polls here; nothing depends on them."""
 
     def __init__(self, membership: Membership) -> None:
@@ -67,7 +67,7 @@ class GroupMembers:
     def __init__(self, cluster: ClusterClient, groups: GroupMembership) -> None:
         self._cluster = cluster
         self._groups = groups
-        self._known: OrderedDict[tuple[str, str], GroupMember] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], PollingMember] = OrderedDict()
         self._loop = asyncio.get_running_loop()
 
     async def join(
@@ -77,7 +77,7 @@ class GroupMembers:
         mode: MembershipMode,
         topics: Sequence[str],
         session_timeout_ms: int | None,
-    ) -> GroupMember:
+    ) -> PollingMember:
         """A new member, or one that is known by this id, with these topics."""
         for topic in topics:
             await self._cluster.topic(topic)
@@ -85,7 +85,7 @@ class GroupMembers:
         joined = await self._groups.join(
             group, topics, mode=mode, session_timeout_ms=timeout_ms, member_id=member_id
         )
-        member = GroupMember(joined)
+        member = PollingMember(joined)
         member.heard_at = self._loop.time()
         self._keep(member)
         return member
@@ -94,28 +94,28 @@ class GroupMembers:
         self._known.pop((group, member_id), None)
         await self._groups.leave(group, member_id)
 
-    async def heartbeat(self, group: str, member_id: str) -> GroupMember:
+    async def heartbeat(self, group: str, member_id: str) -> PollingMember:
         member = await self.find(group, member_id)
         await self._stay(member)
         return member
 
-    async def keep_alive(self, member: GroupMember) -> None:
+    async def keep_alive(self, member: PollingMember) -> None:
         """A heartbeat, unless there was one a moment ago."""
         if self._loop.time() - member.heard_at > member.heartbeat_ms / 2_000:
             await self._stay(member)
 
-    async def find(self, group: str, member_id: str) -> GroupMember:
+    async def find(self, group: str, member_id: str) -> PollingMember:
         """A member that joined on any node; ClusterError UNKNOWN_MEMBER_ID if there is none."""
         found = await self._groups.member(group, member_id)
         known = self._known.get((group, member_id))
         if known is None:
-            known = GroupMember(found)
+            known = PollingMember(found)
         else:
             known.update(found)
         self._keep(known)
         return known
 
-    async def _stay(self, member: GroupMember) -> None:
+    async def _stay(self, member: PollingMember) -> None:
         try:
             member.update(await self._groups.heartbeat(member.group, member.member_id))
         except ClusterError as error:
@@ -124,7 +124,7 @@ class GroupMembers:
             raise
         member.heard_at = self._loop.time()
 
-    def _keep(self, member: GroupMember) -> None:
+    def _keep(self, member: PollingMember) -> None:
         place = member.group, member.member_id
         self._known[place] = member
         self._known.move_to_end(place)

@@ -39,7 +39,7 @@ class ListedTransaction(msgspec.Struct, frozen=True):
     producer_epoch: int
 
 
-class BatchBody(msgspec.Struct, frozen=True):
+class BatchCommitBody(msgspec.Struct, frozen=True):
     """The body of the request."""
 
     transactions: tuple[ListedTransaction, ...]
@@ -50,7 +50,7 @@ class BatchResource:
 
     def __init__(self, commit: CommitBatches) -> None:
         self._commit = commit
-        self._decoder = msgspec.json.Decoder(BatchBody)
+        self._decoder = msgspec.json.Decoder(BatchCommitBody)
 
     def __call__(self, request: HttpRequest, respond: Callable[[HttpResponse], None]) -> None:
         names = request.path.split("/")

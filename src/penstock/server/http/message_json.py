@@ -134,11 +134,7 @@ def outgoing(message: MessageBody, where: str = "") -> OutgoingRecord:
     elif value == NULL:
         value = None
     elif not value.isascii():
-        # What is not decoded is not checked by msgspec either.
-        try:
-            value.decode()
-        except UnicodeDecodeError as error:
-            raise not_utf_8(error, f"{where}value") from None
+        _check_text(value, f"{where}value")
     headers: tuple[tuple[str, bytes | None], ...] = ()
     if message.headers or message.priority is not None or message.ttl_ms is not None:
         headers = _headers(message, where)
@@ -159,6 +155,14 @@ def _headers(message: MessageBody, where: str) -> tuple[tuple[str, bytes | None]
     if message.ttl_ms is not None:
         found.append((TTL_MS, b"%d" % message.ttl_ms))
     return tuple(found)
+
+
+def _check_text(value: bytes, field: str) -> None:
+    """What msgspec did not decode it did not check either."""
+    try:
+        value.decode()
+    except UnicodeDecodeError as error:
+        raise not_utf_8(error, field) from None
 
 
 def _decode(text: str, field: str) -> bytes:

@@ -44,7 +44,7 @@ from penstock.core.queues.record_headers import PRIORITY, TTL_MS
 from penstock.observability import log
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.leases import HeldLeases, receive
-from penstock.server.gateway.members import GroupMember, Place
+from penstock.server.gateway.members import Place, PollingMember
 from penstock.server.gateway.memory import MemoryShare, MemoryUsedUp
 from penstock.server.http.message_json import (
     ACKS,
@@ -375,7 +375,7 @@ class WebSocketSession:
         self._is_closed = False
         self.held = HeldLeases(backend.queues)
         # The consumer as a reader of the log: a group of its own, without members.
-        self._reader = GroupMember(Membership(f"consumer.{consumer}", "", LOG, -1, 0, (), {}))
+        self._reader = PollingMember(Membership(f"consumer.{consumer}", "", LOG, -1, 0, (), {}))
         self._committed: dict[Place, int] = {}
         self._idle = self._loop.call_later(limits.idle_seconds, self._check_idle)
         self._heard_at = self._loop.time()

@@ -28,7 +28,7 @@ class DelaysQuery(RestStruct, frozen=True):
     after: str | None = None
 
 
-class DelayView(RestAnswer, frozen=True):
+class PendingDelayView(RestAnswer, frozen=True):
     """A message that waits."""
 
     delay_id: str
@@ -36,20 +36,20 @@ class DelayView(RestAnswer, frozen=True):
     deliver_at: int
 
 
-class DelayList(RestAnswer, frozen=True):
+class PendingDelayPage(RestAnswer, frozen=True):
     """Some that wait; there may be more behind `next_after`, even if there are none here."""
 
-    delays: list[DelayView]
+    delays: list[PendingDelayView]
     next_after: str | None
 
 
-@OPERATIONS.add("GET", "/v1/delays", "Messages that wait", query=DelaysQuery, answer=DelayList)
-async def list_delays(backend: GatewayBackend, request: RestRequest[DelaysQuery, None]) -> DelayList:
+@OPERATIONS.add("GET", "/v1/delays", "Messages that wait", query=DelaysQuery, answer=PendingDelayPage)
+async def list_delays(backend: GatewayBackend, request: RestRequest[DelaysQuery, None]) -> PendingDelayPage:
     query = request.query
     answer = await backend.queues.delays(query.topic, count=query.count, after=query.after)
-    return DelayList(
+    return PendingDelayPage(
         delays=[
-            DelayView(delay_id=one.delay_id, topic=one.topic, deliver_at=one.deliver_at_ms)
+            PendingDelayView(delay_id=one.delay_id, topic=one.topic, deliver_at=one.deliver_at_ms)
             for one in answer.delays
         ],
         next_after=answer.next_after,

@@ -27,7 +27,7 @@ from penstock.core.protocol.messages.list_groups import ListGroupsRequest
 from penstock.core.protocol.messages.queue_settle import ACKNOWLEDGE, REJECT, RELEASE, RENEW
 from penstock.observability import log
 from penstock.server.gateway.backend import GatewayBackend
-from penstock.server.gateway.members import GroupMember, Place
+from penstock.server.gateway.members import Place, PollingMember
 from penstock.server.http.body import ClientGone, until_gone
 from penstock.server.http.message_json import (
     INT32_MAX,
@@ -493,7 +493,7 @@ def _assignments(partitions: Mapping[str, Sequence[int]]) -> list[TopicAssignmen
     ]
 
 
-def _membership(member: GroupMember) -> MembershipAnswer:
+def _membership(member: PollingMember) -> MembershipAnswer:
     assignments = _assignments(member.assigned)
     return MembershipAnswer(
         assigned_partitions=[each for row in assignments for each in row.partitions],
@@ -546,7 +546,7 @@ async def _release(backend: GatewayBackend, group: str, records: Sequence[Any]) 
 
 
 async def _read(
-    backend: GatewayBackend, member: GroupMember, count: int, wait_ms: int
+    backend: GatewayBackend, member: PollingMember, count: int, wait_ms: int
 ) -> tuple[PollAnswer, GiveBack]:
     records: list[tuple[Place, Any]] = []
     if member.places:
@@ -561,7 +561,7 @@ async def _read(
     return PollAnswer(messages=messages), give_back
 
 
-def _step_back(member: GroupMember, records: Sequence[tuple[Place, Any]]) -> None:
+def _step_back(member: PollingMember, records: Sequence[tuple[Place, Any]]) -> None:
     """The next poll returns these again."""
     for place, record in records:
         if place in member.positions:
@@ -586,7 +586,7 @@ def message_fields(
 
 
 async def read_assigned(
-    backend: GatewayBackend, member: GroupMember, places: list[Place], count: int, wait_ms: int
+    backend: GatewayBackend, member: PollingMember, places: list[Place], count: int, wait_ms: int
 ) -> list[tuple[Place, Any]]:
     """Records that follow in some partitions of a member, another partition first each time."""
     missing = [place for place in places if place not in member.positions]
@@ -612,7 +612,7 @@ async def read_assigned(
 
 
 async def _read_places(
-    backend: GatewayBackend, member: GroupMember, places: Sequence[Place], count: int
+    backend: GatewayBackend, member: PollingMember, places: Sequence[Place], count: int
 ) -> list[tuple[Place, Any]]:
     records: list[tuple[Place, Any]] = []
     try:

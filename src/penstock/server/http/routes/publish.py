@@ -79,23 +79,23 @@ class BatchAnswer(RestAnswer, frozen=True):
     results: list[BatchResult]
 
 
-class DelayedMessage(msgspec.Struct, frozen=True):
+class DelayedAnswer(msgspec.Struct, frozen=True):
     """A message that will be published later."""
 
     delay_id: str
     deliver_at: int
 
 
-class LaterRecord(NamedTuple):
+class DueRecord(NamedTuple):
     """A record, and when it is to be published."""
 
     record: OutgoingRecord
     due_ms: int
 
 
-Outcome = RecordPosition | DelayedMessage | ClusterError | Problem
+Outcome = RecordPosition | DelayedAnswer | ClusterError | Problem
 # What a client sent: to be published now or later, or wrong.
-IncomingRecord = OutgoingRecord | LaterRecord | Problem
+IncomingRecord = OutgoingRecord | DueRecord | Problem
 
 
 @OPERATIONS.add(
@@ -173,7 +173,7 @@ async def _publish_one(
     if due is None:
         (outcome,) = await backend.publisher.publish(topic, (record,), acks=acks)
     else:
-        (outcome,) = await _delay(backend, topic, [LaterRecord(record, due)])
+        (outcome,) = await _delay(backend, topic, [DueRecord(record, due)])
     if isinstance(outcome, ClusterError):
         raise failed(outcome.code, outcome.detail, refused_field(outcome))
     return (200 if due is None else 202), _outcome(topic, outcome)
@@ -211,13 +211,13 @@ async def publish_batch(backend: GatewayBackend, request: RestRequest[BatchQuery
     return Response(b'{"results":[' + b",".join(_outcomes(topic, outcomes)) + b"]}", media_type=JSON)
 
 
-def _incoming(message: MessageBody) -> OutgoingRecord | LaterRecord:
+def _incoming(message: MessageBody) -> OutgoingRecord | DueRecord:
     record = outgoing(message)
     if message.delay_ms is None and message.deliver_at is None:
         return record
     due_ms = deliver_at_ms(message)
     assert due_ms is not None
-    return LaterRecord(record, due_ms)
+    return DueRecord(record, due_ms)
 
 
 async def store_each(
@@ -250,22 +250,22 @@ async def store(
         stored = await backend.publisher.publish(topic, now, acks=acks)
         if len(now) == len(records):
             return stored  # type: ignore[return-value]  # of the same kinds
-    later = [one for one in records if isinstance(one, LaterRecord)]
+    later = [one for one in records if isinstance(one, DueRecord)]
     next_stored = iter(stored)
     next_delayed = iter(await _delay(backend, topic, later) if later else [])
     return [
         one
         if isinstance(one, Problem)
         else next(next_delayed)
-        if isinstance(one, LaterRecord)
+        if isinstance(one, DueRecord)
         else next(next_stored)
         for one in records
     ]
 
 
 async def _delay(
-    backend: GatewayBackend, topic: str, records: Sequence[LaterRecord]
-) -> list[DelayedMessage | ClusterError]:
+    backend: GatewayBackend, topic: str, records: Sequence[DueRecord]
+) -> list[DelayedAnswer | ClusterError]:
     asked = [
         DelayedPublish(
             topic=topic,
@@ -282,7 +282,7 @@ async def _delay(
     except ClusterError as error:
         return [error] * len(records)
     return [
-        one if isinstance(one, ClusterError) else DelayedMessage(one, due)
+        one if isinstance(one, ClusterError) else DelayedAnswer(one, due)
         for one, (_, due) in zip(delayed, records, strict=True)
     ]
 
@@ -318,7 +318,7 @@ def _outcomes(topic: str, outcomes: Sequence[Outcome]) -> list[bytes]:
 def _outcome(topic: str, outcome: Outcome) -> bytes:
     if isinstance(outcome, RecordPosition):
         return _stored(topic, outcome)
-    if isinstance(outcome, DelayedMessage):
+    if isinstance(outcome, DelayedAnswer):
         return msgspec.json.encode(outcome)
     if isinstance(outcome, ClusterError):
         outcome = failed(outcome.code, outcome.detail, refused_field(outcome))
