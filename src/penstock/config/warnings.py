@@ -55,8 +55,8 @@ def not_available(config: Config) -> list[str]:
     ):
         problems.append(
             f"security.enabled: listen.peer ({config.peer}) is reachable from other machines, and "
-            "whoever reaches it is believed to be a node; set security.tls.certificate, key and authority, or "
-            "security.peers: plain if the network keeps strangers away"
+            "whoever reaches it is believed to be a node; set security.tls.certificate, key and "
+            "authority, or security.peers: plain if the network keeps strangers away"
         )
     return problems
 

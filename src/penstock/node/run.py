@@ -57,7 +57,8 @@ def run_node(
 
     `run` has the loop, and gets the options that it needs at least; by default the node has the whole
     process, and a signal stops it. `disk_at` opens the data directory. Whatever prevents the
-    start, or ends the node against its will, is raised: a PenstockError is for the operator and fits on one line; anything else is a bug.
+    start, or ends the node against its will, is raised: a PenstockError is for the operator and fits on
+    one line; anything else is a bug.
     """
     runtime_options = _check(options)
     made = _first_missing(os.path.abspath(options.data_dir))

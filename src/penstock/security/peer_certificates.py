@@ -96,7 +96,9 @@ class PeerCertificates:
         node = node_of(certificate)
         subject = certificate.subject.rfc4514_string()[:SUBJECT_CHARS_MAX]
         if node is None:
-            node = next((found for rule in self._rules if (found := _node_by(rule, subject)) is not None), None)
+            node = next(
+                (found for rule in self._rules if (found := _node_by(rule, subject)) is not None), None
+            )
         if node is None:
             return CertificateRefusal(f"its certificate ({subject}) is of no node: it names no node id")
         return node
