@@ -46,8 +46,8 @@ class PrincipalRule(NamedTuple):
         return cls(pattern, found["replacement"], found["case"])
 
     def apply(self, subject: str) -> str | None:
-        """The name that the rule makes of a subject; None if it does not fit."""
-        found = self.pattern.match(subject)
+        """The name that the rule makes of a subject; None if it does not fit all of it."""
+        found = self.pattern.fullmatch(subject)
         if found is None:
             return None
         name = _GROUP.sub(lambda group: found[int(group[1])] or "", self.replacement)

@@ -26,7 +26,7 @@ from penstock.node.security import NodeSecurity, audit_log_of
 from penstock.runtime import Address, Callback, Runtime, Service
 from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
 from penstock.runtime.tcp import Part
-from penstock.security import AclOperation, Authorizer, QuotaType, Resource, ResourceType, Session
+from penstock.security import AclOperation, Authorizer, Principal, QuotaType, Resource, ResourceType, Session
 from penstock.security.audit import AuditLog
 from penstock.security.options import SecurityOptions
 from penstock.server.kafka.backend import AdvertisedListener, Backend, KafkaMetrics
@@ -140,6 +140,10 @@ class Client:
         assert correlation_id == 7
         return answer.decode(frame, version, position)
 
+    def log_in(self, principal: Principal) -> None:
+        """Be somebody, whatever the listener asks for."""
+        self._connection.log_in(principal)
+
     def leave(self) -> None:
         """The connection is over."""
         self._connection.closed()
@@ -223,8 +227,15 @@ class Stage:
         """Of the memory for requests that are not complete."""
         return self._fetch_server.request_memory.claimed_bytes
 
-    def client(self, local: tuple[str, int] = LOCAL, listener: str = "PLAINTEXT") -> Client:
-        return Client(Listener(listener, self._fetch_server, self._listener_security), self.run, local)
+    def client(
+        self,
+        local: tuple[str, int] = LOCAL,
+        listener: str = "PLAINTEXT",
+        security: ListenerSecurity | None = None,
+    ) -> Client:
+        """`security` is for a listener that asks for other logins than this node's do."""
+        chosen = security or self._listener_security
+        return Client(Listener(listener, self._fetch_server, chosen), self.run, local)
 
     def ask(self, request: Message, answer: type[M], version: int) -> M:
         """Ask on a connection of its own."""

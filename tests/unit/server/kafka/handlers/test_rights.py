@@ -1,0 +1,275 @@
+"""The matrix: every API × nobody, a user without rights, a user with those it needs, a super user.
+
+`NEEDED` says what each API asks for, as Kafka documents it. Requests are built from the message table, so that
+an API that is added tomorrow has no row, and this fails.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from benchmarks.attacks.largest_requests import ArrayPath, RequestBuilder, arrays_of
+from penstock.core.protocol import Api, ErrorCode, RequestHeader, request_frame
+from penstock.core.protocol.messages.create_acls import (
+    CreateAclsRequest,
+    CreateAclsRequestAcl,
+    CreateAclsResponse,
+)
+from penstock.core.protocol.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
+from penstock.security import AclOperation, Principal, ResourceType
+from penstock.security.options import SecurityOptions
+from penstock.server.kafka.handlers import every_route
+from penstock.server.kafka.listener import ListenerSecurity
+
+if TYPE_CHECKING:
+    from tests.unit.server.kafka.handlers.conftest import Client, Stage
+
+APIS = [route.api for route in every_route().all()]
+# What leads to a login.
+OPEN_TO_NOBODY = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
+TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+TRANSACTION = ResourceType.TRANSACTIONAL_ID
+READ, WRITE, CREATE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
+ALTER, DESCRIBE = AclOperation.ALTER, AclOperation.DESCRIBE
+ALTER_CONFIGS, DESCRIBE_CONFIGS = AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS
+CLUSTER_NAME = "kafka-cluster"
+NOT_ALLOWED = {
+    TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    TRANSACTION: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+REFUSALS = frozenset(int(code) for code in NOT_ALLOWED.values())
+
+
+class Right(NamedTuple):
+    """An operation on resources of a kind."""
+
+    kind: ResourceType
+    operation: AclOperation
+
+
+# What a request must be allowed to do, all of it. Whoever lacks the first is told so by its kind's error.
+NEEDED: dict[str, tuple[Right, ...]] = {
+    "Produce": (Right(TOPIC, WRITE),),
+    "Fetch": (Right(TOPIC, READ),),
+    "ListOffsets": (Right(TOPIC, DESCRIBE),),
+    "Metadata": (Right(TOPIC, DESCRIBE),),
+    "OffsetCommit": (Right(GROUP, READ), Right(TOPIC, READ)),
+    "OffsetFetch": (Right(GROUP, DESCRIBE), Right(TOPIC, DESCRIBE)),
+    "FindCoordinator": (Right(GROUP, DESCRIBE),),
+    "JoinGroup": (Right(GROUP, READ),),
+    "Heartbeat": (Right(GROUP, READ),),
+    "LeaveGroup": (Right(GROUP, READ),),
+    "SyncGroup": (Right(GROUP, READ),),
+    "DescribeGroups": (Right(GROUP, DESCRIBE),),
+    "CreateTopics": (Right(TOPIC, CREATE),),
+    "DeleteTopics": (Right(TOPIC, DELETE),),
+    "DeleteRecords": (Right(TOPIC, DELETE),),
+    "InitProducerId": (Right(TRANSACTION, WRITE),),
+    "OffsetForLeaderEpoch": (Right(TOPIC, DESCRIBE),),
+    # In this version brokers ask for many transactions at once.
+    "AddPartitionsToTxn": (Right(CLUSTER, AclOperation.CLUSTER_ACTION),),
+    "AddOffsetsToTxn": (Right(TRANSACTION, WRITE), Right(GROUP, READ)),
+    "EndTxn": (Right(TRANSACTION, WRITE),),
+    "WriteTxnMarkers": (Right(CLUSTER, AclOperation.CLUSTER_ACTION),),
+    "TxnOffsetCommit": (Right(TRANSACTION, WRITE), Right(GROUP, READ), Right(TOPIC, READ)),
+    "DescribeAcls": (Right(CLUSTER, DESCRIBE),),
+    "CreateAcls": (Right(CLUSTER, ALTER),),
+    "DeleteAcls": (Right(CLUSTER, ALTER),),
+    "DescribeConfigs": (Right(TOPIC, DESCRIBE_CONFIGS),),
+    "AlterConfigs": (Right(TOPIC, ALTER_CONFIGS),),
+    "IncrementalAlterConfigs": (Right(TOPIC, ALTER_CONFIGS),),
+    "AlterReplicaLogDirs": (Right(CLUSTER, ALTER),),
+    "DescribeLogDirs": (Right(CLUSTER, DESCRIBE),),
+    "CreatePartitions": (Right(TOPIC, ALTER),),
+    "DeleteGroups": (Right(GROUP, DELETE),),
+    "ElectLeaders": (Right(CLUSTER, ALTER),),
+    "AlterPartitionReassignments": (Right(CLUSTER, ALTER),),
+    "ListPartitionReassignments": (Right(CLUSTER, DESCRIBE),),
+    "OffsetDelete": (Right(GROUP, DELETE),),
+    "DescribeClientQuotas": (Right(CLUSTER, DESCRIBE_CONFIGS),),
+    "AlterClientQuotas": (Right(CLUSTER, ALTER_CONFIGS),),
+    "DescribeUserScramCredentials": (Right(CLUSTER, DESCRIBE),),
+    "AlterUserScramCredentials": (Right(CLUSTER, ALTER),),
+    "DescribeQuorum": (Right(CLUSTER, DESCRIBE),),
+    "UpdateFeatures": (Right(CLUSTER, ALTER),),
+    "DescribeProducers": (Right(TOPIC, READ),),
+    "UnregisterBroker": (Right(CLUSTER, ALTER),),
+    "DescribeTransactions": (Right(TRANSACTION, DESCRIBE),),
+    "ConsumerGroupHeartbeat": (Right(GROUP, READ), Right(TOPIC, DESCRIBE)),
+    "ConsumerGroupDescribe": (Right(GROUP, DESCRIBE),),
+    "ListConfigResources": (Right(CLUSTER, DESCRIBE_CONFIGS),),
+    "DescribeTopicPartitions": (Right(TOPIC, DESCRIBE),),
+    "ShareGroupHeartbeat": (Right(GROUP, READ), Right(TOPIC, DESCRIBE)),
+    "ShareGroupDescribe": (Right(GROUP, DESCRIBE),),
+    "ShareFetch": (Right(GROUP, READ),),
+    "ShareAcknowledge": (Right(GROUP, READ),),
+    "AddRaftVoter": (Right(CLUSTER, ALTER),),
+    "RemoveRaftVoter": (Right(CLUSTER, ALTER),),
+    "DescribeShareGroupOffsets": (Right(GROUP, DESCRIBE),),
+    "AlterShareGroupOffsets": (Right(GROUP, READ),),
+    "DeleteShareGroupOffsets": (Right(GROUP, DELETE),),
+    "BatchCommit": (Right(TRANSACTION, WRITE),),
+    "QueueReceive": (Right(GROUP, READ), Right(TOPIC, READ)),
+    "QueueSettle": (Right(GROUP, READ), Right(TOPIC, READ)),
+    "QueueDescribe": (Right(GROUP, DESCRIBE),),
+    "QueueAlter": (Right(GROUP, READ), Right(TOPIC, READ)),
+    "QueuePeek": (Right(GROUP, DESCRIBE), Right(TOPIC, READ)),
+    "QueueRedrive": (Right(TOPIC, READ), Right(TOPIC, WRITE)),
+    "DelayRecords": (Right(TOPIC, WRITE),),
+    "CancelDelays": (Right(TOPIC, WRITE),),
+    "ListDelays": (Right(TOPIC, WRITE),),
+}
+# Whoever has logged in may ask: the answer has what they may see, or is the same for all.
+OPEN_TO_USERS = {
+    *OPEN_TO_NOBODY,
+    "DescribeCluster",
+    "ListGroups",
+    "ListTransactions",
+    "GetTelemetrySubscriptions",
+    "PushTelemetry",
+    # Refused to everyone: there are no delegation tokens.
+    "CreateDelegationToken",
+    "RenewDelegationToken",
+    "ExpireDelegationToken",
+    "DescribeDelegationToken",
+}
+# Fields that must make sense before anybody is asked for rights.
+VALUES: dict[str, dict[str, Any]] = {
+    "ShareFetch": {"member_id": "member", "forgotten_topics_data": ()},
+    "ShareAcknowledge": {"member_id": "member"},
+}
+
+
+def codes_in(part: Any) -> set[int]:
+    """Every error code in an answer."""
+    if isinstance(part, tuple | list):
+        return set().union(*map(codes_in, part))
+    found = set()
+    for name in getattr(part, "__struct_fields__", ()):
+        value = getattr(part, name)
+        found |= {int(value)} if name in ("error_code", "result_code") else codes_in(value)
+    return found
+
+
+class Matrix:
+    """A secured node with a few topics, and requests of each API."""
+
+    def __init__(self, stage: "Stage") -> None:
+        self._stage = stage
+        topics = tuple(
+            CreateTopicsRequestTopic(
+                name=f"t{number}", num_partitions=1, replication_factor=1, assignments=(), configs=()
+            )
+            for number in range(3)
+        )
+        create = CreateTopicsRequest(topics=topics, timeout_ms=60_000)
+        created = self.client("admin").ask(create, CreateTopicsResponse, 7)
+        self._topic_ids = tuple(topic.topic_id for topic in created.topics)
+
+    def client(self, user: str) -> "Client":
+        """A connection of somebody who has logged in."""
+        client = self._stage.client(security=ListenerSecurity())
+        client.log_in(Principal("User", user))
+        return client
+
+    def grant(self, user: str, rights: tuple[Right, ...]) -> None:
+        rules = tuple(
+            CreateAclsRequestAcl(
+                resource_type=right.kind,
+                resource_name=CLUSTER_NAME if right.kind is CLUSTER else "*",
+                resource_pattern_type=3,
+                principal=f"User:{user}",
+                host="*",
+                operation=right.operation,
+                permission_type=3,
+            )
+            for right in rights
+        )
+        made = self.client("admin").ask(CreateAclsRequest(creations=rules), CreateAclsResponse, 3)
+        assert {row.error_code for row in made.results} <= {ErrorCode.NONE}
+
+    def refusals(self, user: str, api: Api) -> set[int]:
+        """Which rights the user is told to lack, whatever the request is filled with."""
+        version = api.versions[-1]
+        found: set[int] = set()
+        for frame in self.frames(api):
+            client = self.client(user)
+            for _ in client.feed(frame):
+                pass
+            self._stage.run()
+            found |= codes_in(client.receive(api.response, version))
+        return found & REFUSALS
+
+    def frames(self, api: Api) -> list[bytearray]:
+        version = api.versions[-1]
+        header = RequestHeader(api.key, version, 7, "test")
+        paths = [ArrayPath(()), *arrays_of(api.request.__schema__, version)]
+        requests = [RequestBuilder(api, version, path, "existing", self._topic_ids).build(1) for path in paths]
+        changes = VALUES.get(api.name, {})
+        return [request_frame(api, header, _changed(request, changes)) for request in requests]
+
+
+def _changed(request: Any, changes: dict[str, Any]) -> Any:
+    fields = {name: getattr(request, name) for name in request.__struct_fields__}
+    return type(request)(**(fields | changes))
+
+
+@pytest.fixture
+def matrix(stage_with: type["Stage"]) -> Matrix:
+    security = SecurityOptions(enabled=True, super_users=("admin",), mechanisms=("SCRAM-SHA-256",))
+    return Matrix(stage_with(security=security))
+
+
+def test_every_api_says_what_it_needs() -> None:
+    names = {api.name for api in APIS}
+
+    assert names == NEEDED.keys() | OPEN_TO_USERS
+    assert not NEEDED.keys() & OPEN_TO_USERS
+
+
+def test_nobody_gets_anything_but_what_leads_to_a_login(matrix: Matrix, stage_with: type["Stage"]) -> None:
+    security = SecurityOptions(enabled=True, super_users=("admin",), mechanisms=("SCRAM-SHA-256",))
+    stage = stage_with(security=security)
+    answered = set()
+    for api in APIS:
+        client = stage.client()
+        for _ in client.feed(matrix.frames(api)[0]):
+            pass
+        stage.run()
+        assert client.has_answer or client.tcp.is_closed, api.name
+        if client.has_answer:
+            answered.add(api.name)
+
+    assert answered == OPEN_TO_NOBODY
+
+
+@pytest.mark.parametrize("api", [api for api in APIS if api.name in NEEDED], ids=lambda api: api.name)
+def test_an_api_is_refused_without_its_rights_and_served_with_them(matrix: Matrix, api: Api) -> None:
+    needed = NEEDED[api.name]
+    matrix.grant("alice", needed)
+
+    assert NOT_ALLOWED[needed[0].kind] in matrix.refusals("bob", api)
+    assert matrix.refusals("alice", api) == set()
+    assert matrix.refusals("admin", api) == set()
+
+
+@pytest.mark.parametrize(
+    ("api", "missing"),
+    [(api, right) for api in APIS for right in NEEDED.get(api.name, ()) if len(NEEDED[api.name]) > 1],
+    ids=lambda value: value.name if isinstance(value, Api) else f"{value.kind.name}-{value.operation.name}",
+)
+def test_an_api_is_refused_if_one_right_is_missing(matrix: Matrix, api: Api, missing: Right) -> None:
+    matrix.grant("alice", tuple(right for right in NEEDED[api.name] if right != missing))
+
+    assert NOT_ALLOWED[missing.kind] in matrix.refusals("alice", api)
+
+
+@pytest.mark.parametrize("api", [api for api in APIS if api.name in OPEN_TO_USERS], ids=lambda api: api.name)
+def test_what_is_open_to_users_asks_for_no_right(matrix: Matrix, api: Api) -> None:
+    assert matrix.refusals("bob", api) == set()
