@@ -121,9 +121,7 @@ def outgoing(message: MessageBody, where: str = "") -> OutgoingRecord:
     """The record of a message; `where` stands before the name of a field in an error."""
     key = None if message.key is None else message.key.encode()
     if message.key_base64 is not None:
-        if key is not None:
-            raise invalid(f"{where}key_base64", "a message has `key` or `key_base64`, not both")
-        key = _decode(message.key_base64, f"{where}key_base64")
+        key = _binary_key(message.key, message.key_base64, where)
     value: bytes | None = bytes(message.value)
     if message.value_base64 is not None:
         if value:
@@ -155,6 +153,12 @@ def _headers(message: MessageBody, where: str) -> tuple[tuple[str, bytes | None]
     if message.ttl_ms is not None:
         found.append((TTL_MS, b"%d" % message.ttl_ms))
     return tuple(found)
+
+
+def _binary_key(text: str | None, encoded: str, where: str) -> bytes:
+    if text is not None:
+        raise invalid(f"{where}key_base64", "a message has `key` or `key_base64`, not both")
+    return _decode(encoded, f"{where}key_base64")
 
 
 def _check_text(value: bytes, field: str) -> None:
