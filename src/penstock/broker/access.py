@@ -23,9 +23,11 @@ from penstock.core.metadata.commands import (
     DeleteAcls,
     DeleteApiKey,
     DeletedAcls,
+    SetDelegationSecret,
 )
 from penstock.core.model import ApiError
 from penstock.runtime import Runtime
+from penstock.security.key_uses import ApiKeyUses
 
 FILTERS_PER_COMMAND = 10
 Altered: TypeAlias = Callable[[list[Ok | ApiError]], None]
@@ -34,7 +36,8 @@ Altered: TypeAlias = Callable[[list[Ok | ApiError]], None]
 class AccessService:
     """Changes go to the controller; what is shown is what this node knows to be committed."""
 
-    def __init__(self, runtime: Runtime, controller: Controller) -> None:
+    def __init__(self, runtime: Runtime, controller: Controller, key_uses: ApiKeyUses | None = None) -> None:
+        self.key_uses = key_uses or ApiKeyUses(runtime.clock)
         self._runtime = runtime
         self._controller = controller
         self._commands = CommandQueue(runtime, controller)
@@ -95,14 +98,24 @@ class AccessService:
         """The limits of every entity that has some."""
         return [(entity_of(key), dict(limits)) for key, limits in self.image.quotas.items()]
 
+    def api_keys(self) -> list[ApiKey]:
+        """Every API key, in the order of their ids."""
+        return list(self.image.api_keys.values())
+
     def create_api_key(self, api_key: ApiKey, done: Callable[[Ok | ApiError], None]) -> None:
         self._submit_one(CreateApiKey(api_key), done)
 
     def delete_api_key(self, id_: str, done: Callable[[Ok | ApiError], None]) -> None:
         self._submit_one(DeleteApiKey(id_), done)
 
+    def set_delegation_secret(self, secret: bytes, done: Callable[[Ok | ApiError], None]) -> None:
+        """Let nodes sign with this, unless they have a secret already."""
+        self._submit_one(SetDelegationSecret(secret), done)
+
     def _submit_one(
-        self, command: CreateApiKey | DeleteApiKey, done: Callable[[Ok | ApiError], None]
+        self,
+        command: CreateApiKey | DeleteApiKey | SetDelegationSecret,
+        done: Callable[[Ok | ApiError], None],
     ) -> None:
         def replied(reply: Reply) -> None:
             assert isinstance(reply, Ok | ApiError)

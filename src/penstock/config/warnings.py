@@ -41,10 +41,10 @@ def warnings_for(config: Config) -> list[str]:
 def not_available(config: Config) -> list[str]:
     """Settings that ask for what does not exist yet: a node must refuse them rather than ignore them."""
     problems = []
-    if config.security.enabled and config.rest.enabled:
+    if config.rest.enabled and not config.security.enabled and config.listen.protocol.startswith("SASL"):
         problems.append(
-            "security.enabled: REST, WebSocket and gRPC do not ask who is calling so far; "
-            "set rest.enabled: false"
+            f"listen.protocol {config.listen.protocol}: REST, WebSocket and gRPC ask who is calling with "
+            "security.enabled: true, or not at all; set that, or rest.enabled: false"
         )
     if (
         config.security.enabled

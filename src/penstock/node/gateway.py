@@ -16,6 +16,7 @@ import select
 import signal
 import socket
 import subprocess
+from contextlib import suppress
 
 import msgspec
 
@@ -46,7 +47,9 @@ def not_serving() -> HttpResponse:
 class GatewayProcess:
     """One child after the other."""
 
-    def __init__(self, runtime: Runtime, http: HttpServer, options: GatewayOptions) -> None:
+    def __init__(self, runtime: Runtime, http: HttpServer, options: GatewayOptions, token: str) -> None:
+        """`token` is what the node knows its gateway by."""
+        self._token = token
         self._runtime = runtime
         self._http = http
         self._options = options
@@ -98,7 +101,7 @@ class GatewayProcess:
                 self._child = subprocess.Popen(
                     child_command(PROCESS, [msgspec.json.encode(options).decode()]),
                     pass_fds=(options.http_descriptor, options.node_descriptor),
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE,
                     # Ctrl-C is for the node, which ends its child in order.
                     process_group=0,
                 )
@@ -106,6 +109,10 @@ class GatewayProcess:
             ours.close()
             self._failed(f"it could not be started: {error}")
             return
+        # Not among its arguments, which every user of the machine can read. It fits into the pipe.
+        assert self._child.stdin is not None
+        with suppress(BrokenPipeError), self._child.stdin as channel:
+            channel.write(self._token.encode())
         ours.setblocking(False)
         self._alive = ours
         self._loop.add_reader(ours, self._heard)

@@ -31,10 +31,12 @@ from penstock.runtime.tcp import (
     TcpListener,
     TcpProtocol,
 )
-from penstock.server.gateway.options import GatewayOptions
+from penstock.security.options import TLS_PROTOCOLS
+from penstock.server.gateway.options import GatewayOptions, GatewayTls
 from penstock.server.http import (
     BATCHES_PREFIX,
     NO_RESOURCES,
+    PRIVATE_PREFIX,
     BatchResource,
     HttpResponse,
     HttpServer,
@@ -53,6 +55,7 @@ HTTP, METRICS, KAFKA, PEER, GRPC = "http", "metrics", "kafka", "peer", "grpc"
 # Where the gateway finds the pages that the node itself serves.
 PAGES = "pages"
 LOOPBACK = Address("127.0.0.1", 0)
+TOKEN_BYTES = 32
 # How long a stop waits for running syncs, so that their responses can still leave.
 FAREWELL_MS = 500
 FAREWELL_LOOK_MS = 5
@@ -124,6 +127,7 @@ class Node:
             options = replace(options, peer=reserved[PEER])
         self.backstage = self._compose(storage, options, listeners)
         self._audit_log = audit_log_of(runtime, options, self.backstage.audit_topic)
+        self._security = NodeSecurity(runtime, options.security, self.backstage.key_uses, self._audit_log)
         space = DiskMonitorOptions(options.data_dir, options.disk_free_bytes_min)
         self._disk_monitor = DiskMonitor(runtime, storage.side_disk, space)
         self.addresses = NodeAddresses(
@@ -145,6 +149,7 @@ class Node:
         Health and metrics are served at once: joining may wait for other nodes.
         """
         self._disk_monitor.start()
+        self._security.follow(self.backstage.controller)
         self._open_http(self._metrics)
         if self.gateway is not None:
             # It takes as long to start as the node itself: both at once.
@@ -156,7 +161,7 @@ class Node:
             return
         self.backend = backend
         metrics = self._metrics
-        security = NodeSecurity(self._runtime, self._options.security, self._audit_log)
+        security = self._security
         serving = ListenerContext(
             backend=backend,
             authorizer=security.authorizer,
@@ -259,8 +264,11 @@ class Node:
             other = None if gateway is None else not_serving
             public = self._open_page(HTTP, self.addresses.http, served, resources, other)
             if gateway is not None:
-                self._open_page(PAGES, LOOPBACK, served, resources)
-                self.gateway = GatewayProcess(self._runtime, public, self._gateway_options(gateway))
+                token = self._runtime.entropy.bytes(TOKEN_BYTES).hex()
+                logins = {PRIVATE_PREFIX: self._security.gateway_logins(token)}
+                self._open_page(PAGES, LOOPBACK, served, {**resources, **logins})
+                chosen = self._gateway_options(gateway)
+                self.gateway = GatewayProcess(self._runtime, public, chosen, token)
         if self.addresses.metrics is not None:
             self._open_page(METRICS, self.addresses.metrics, {"/metrics": page, **pages})
 
@@ -272,14 +280,26 @@ class Node:
         resources: Mapping[str, Resource] = NO_RESOURCES,
         other: Page | None = None,
     ) -> HttpServer:
-        door = self._http[name] = HttpServer(self._runtime, pages, resources=resources, other=other)
+        tls = None if name == PAGES else self._security.tls
+        gate = self._security.http_gate
+        door = self._http[name] = HttpServer(
+            self._runtime, pages, resources=resources, other=other, gate=gate, tls=tls
+        )
         door.open(asyncio.get_running_loop(), address)
         return door
 
     def _gateway_options(self, options: GatewayOptions) -> GatewayOptions:
-        kafka = next(iter(self.addresses.kafka.values()))
-        pages = self._http[PAGES].address
-        return msgspec.structs.replace(options, bootstrap=local(kafka), pages=pages, grpc=self.addresses.grpc)
+        kafka, listener = next(iter(self.addresses.kafka.values())), _doors(self._options)[0]
+        security = self._options.security
+        return msgspec.structs.replace(
+            options,
+            bootstrap=local(kafka),
+            pages=self._http[PAGES].address,
+            grpc=self.addresses.grpc,
+            is_secured=security.enabled,
+            has_kafka_tls=listener.security in TLS_PROTOCOLS,
+            tls=None if security.tls is None else GatewayTls.of(security.tls),
+        )
 
     def _health(self) -> HttpResponse:
         """The liveness page, with what keeps the node from being ready, and what it cannot serve."""

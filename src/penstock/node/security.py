@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.broker.cluster import Controller
 from penstock.core.metadata import MetadataImage, Ok
 from penstock.core.metadata.access import ScramMechanism
 from penstock.core.metadata.commands import AlterScramCredentials
 from penstock.core.model import MILLISECOND, ApiError, Instant, PenstockError
 from penstock.core.sasl import credential_of
+from penstock.node.http_gate import GatewayLogins, NodeHttpGate
 from penstock.node.options import NodeOptions
 from penstock.observability import log
 from penstock.runtime import ExecutorKind, Runtime
@@ -21,6 +23,9 @@ from penstock.security.acls import AclRules
 from penstock.security.audit import AuditLog, AuditTopicWriter
 from penstock.security.audit.file import AuditFile
 from penstock.security.authenticator import Authenticator
+from penstock.security.callers import CallerAuthenticator
+from penstock.security.delegations import Delegations
+from penstock.security.key_uses import ApiKeyUses
 from penstock.security.options import (
     OAUTHBEARER,
     SASL_PROTOCOLS,
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
 CERTIFICATE_CHECK_MS = 2_000
 ADMIN_RETRY_MS = 1_000
 SALT_BYTES = 16
+SECRET_BYTES = 32
 ITERATIONS = 8_192
 PASSWORD_CHARS_MAX = 1_000
 
@@ -54,8 +60,15 @@ class SecurityUnusable(PenstockError):
 class NodeSecurity:
     """The security of one node's listeners."""
 
-    def __init__(self, runtime: Runtime, options: SecurityOptions, audit_log: AuditLog | None = None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        options: SecurityOptions,
+        uses: ApiKeyUses,
+        audit_log: AuditLog | None = None,
+    ) -> None:
         self._runtime = runtime
+        self._uses = uses
         self._options = options
         rules = None
         if options.enabled:
@@ -68,7 +81,11 @@ class NodeSecurity:
         mechanisms = options.mechanisms
         if self._tokens is None:
             mechanisms = tuple(each for each in mechanisms if each != OAUTHBEARER)
-        self._authenticator = Authenticator(runtime, mechanisms, self._tokens)
+        self._delegations = Delegations(runtime.clock)
+        self._authenticator = Authenticator(runtime, mechanisms, self._tokens, self._delegations)
+        self._callers = CallerAuthenticator(
+            runtime, self._delegations, self._authenticator, self._tokens, self._tls, uses
+        )
         self._listeners: Sequence[Listener] = ()
         self.audit: RequestAudit | None = None
         if audit_log is not None and options.audit is not None:
@@ -80,30 +97,54 @@ class NodeSecurity:
         is_needed = self._options.enabled or self.audit is not None or not self._quotas.is_empty
         return self._control if is_needed else None
 
+    @property
+    def tls(self) -> "TlsContexts | None":
+        """The certificate of every server, if there is one."""
+        return self._tls
+
+    @property
+    def http_gate(self) -> NodeHttpGate | None:
+        """Whom the node's pages ask who is calling; None if they ask nobody."""
+        if not self._options.enabled:
+            return None
+        return NodeHttpGate(self._callers, self._delegations, self._control)
+
+    def gateway_logins(self, token: str) -> GatewayLogins:
+        """What answers the gateway that has this token."""
+        return GatewayLogins(token, self._callers, self._delegations, self._uses)
+
     def listener(self, protocol: str) -> ListenerSecurity:
         """What clients of a listener with this protocol have to do."""
+        has_sasl = protocol in SASL_PROTOCOLS
         return ListenerSecurity(
             self._tls if protocol in TLS_PROTOCOLS else None,
-            self._authenticator if protocol in SASL_PROTOCOLS else None,
-            self._options.reauthenticate_ms,
+            self._authenticator if has_sasl or self._options.enabled else None,
+            may_log_in=not has_sasl,
+            reauthenticate_ms=self._options.reauthenticate_ms,
         )
 
-    def start(self, backend: Backend, listeners: Sequence[Listener]) -> None:
+    def follow(self, controller: Controller) -> None:
         """Follow the metadata and the files from now on."""
-        self._listeners = listeners
-        self._on_metadata(backend.controller.image)
-        backend.controller.subscribe(self._on_metadata)
+        self._on_metadata(controller.image)
+        controller.subscribe(self._on_metadata)
         if self._tokens is not None:
             self._tokens.start()
         if self._tls is not None:
             self._check_certificates(self._tls)
+
+    def start(self, backend: Backend, listeners: Sequence[Listener]) -> None:
+        """Keep listeners in step with the metadata, and see to it that there is somebody who may log in."""
+        self._listeners = listeners
         if self._options.admin_user:
             self._set_admin(backend)
+        if self._options.enabled:
+            self._set_secret(backend)
 
     def _on_metadata(self, image: MetadataImage) -> None:
         before = self.authorizer
         self._control.on_metadata(image)
         self._authenticator.on_metadata(image)
+        self._delegations.on_metadata(image)
         if self.authorizer is not before:
             for listener in self._listeners:
                 listener.set_authorizer(self.authorizer)
@@ -112,6 +153,19 @@ class NodeSecurity:
         tls.check()
         due = Instant(self._runtime.clock.now() + CERTIFICATE_CHECK_MS * MILLISECOND)
         self._runtime.timers.at(due, partial(self._check_certificates, tls))
+
+    def _set_secret(self, backend: Backend) -> None:
+        """Give the cluster what its nodes sign with, unless it has that."""
+        if self._delegations.has_secret:
+            return
+
+        def done(reply: Ok | ApiError) -> None:
+            if isinstance(reply, ApiError):
+                log.warning("security.secret_not_set", reason=str(reply))
+                due = Instant(self._runtime.clock.now() + ADMIN_RETRY_MS * MILLISECOND)
+                self._runtime.timers.at(due, partial(self._set_secret, backend))
+
+        backend.access.set_delegation_secret(self._runtime.entropy.bytes(SECRET_BYTES), done)
 
     def _set_admin(self, backend: Backend) -> None:
         """Give the first user its password, unless it has one."""

@@ -65,6 +65,7 @@ from penstock.node.options import NodeOptions, reachable
 from penstock.observability import log as events
 from penstock.runtime import Callback, ExecutorKind, Runtime
 from penstock.runtime.sliced_work import SlicedWork, Slices
+from penstock.security.key_uses import ApiKeyUses
 from penstock.server.kafka.backend import AdvertisedListener, Backend, NodeInfo
 from penstock.storage.commit import GroupCommit
 from penstock.storage.data_directory import DataDirectory
@@ -113,6 +114,7 @@ class NodeServices:
         self.late_transaction_metrics = LateTransactionMetrics()
         self.queue_metrics = QueueMetrics()
         self.delay_metrics = DelayMetrics()
+        self.key_uses = ApiKeyUses(runtime.clock)
         self._groups: GroupService | None = None
         self._transactions: TransactionService | None = None
         self._queues: QueueService | None = None
@@ -282,7 +284,7 @@ class NodeServices:
             topics=topics,
             groups=groups,
             configs=ConfigService(runtime, controller, options.node_id, options.static),
-            access=AccessService(runtime, controller),
+            access=AccessService(runtime, controller, self.key_uses),
             is_secured=options.security.enabled,
             transactions=transactions,
             queues=queue_view,

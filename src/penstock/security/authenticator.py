@@ -19,6 +19,7 @@ from penstock.core.metadata import MetadataImage
 from penstock.core.metadata.access import ScramCredential, ScramMechanism
 from penstock.core.model import Instant, ProtocolError
 from penstock.core.sasl import (
+    DELEGATE,
     LoggedIn,
     Refused,
     ScramExchange,
@@ -29,6 +30,7 @@ from penstock.core.sasl import (
 )
 from penstock.runtime import ExecutorKind, Runtime
 from penstock.security.decoys import DecoyCredentials
+from penstock.security.delegations import NONCE_BYTES, DelegateLogin, Delegations
 from penstock.security.login_limits import LoginLimits
 from penstock.security.options import OAUTHBEARER
 
@@ -36,7 +38,6 @@ PLAIN = "PLAIN"
 SCRAM = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
 MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", PLAIN, OAUTHBEARER)
 KNOWN_PASSWORDS_MAX = 10_000
-NONCE_BYTES = 24
 # Checking a password takes a thread for milliseconds, and logs need the threads too.
 CHECKS_MAX = 2
 WAITING_CHECKS_MAX = 500
@@ -72,10 +73,16 @@ class Authenticator:
     """Begins logins, by the credentials of the newest image that this node has."""
 
     def __init__(
-        self, runtime: Runtime, mechanisms: tuple[str, ...], tokens: TokenVerifier | None = None
+        self,
+        runtime: Runtime,
+        mechanisms: tuple[str, ...],
+        tokens: TokenVerifier | None = None,
+        delegations: Delegations | None = None,
     ) -> None:
+        """`delegations` lets gateways of the cluster log in for their clients, beside the `mechanisms`."""
         assert tokens is not None or OAUTHBEARER not in mechanisms
         self.mechanisms = mechanisms
+        self.delegations = delegations
         self.limits = LoginLimits()
         self._runtime = runtime
         self._tokens = tokens
@@ -94,6 +101,8 @@ class Authenticator:
 
     def login(self, mechanism: str) -> SaslLogin | None:
         """Begin a login; None if the mechanism is not offered."""
+        if mechanism == DELEGATE and self.delegations is not None:
+            return _DelegateLogin(self.delegations.login(self._runtime.entropy.bytes(NONCE_BYTES)))
         if mechanism not in self.mechanisms:
             return None
         if mechanism == PLAIN:
@@ -169,6 +178,14 @@ class _ScramLogin:
 
     def step(self, content: bytes, on_step: OnStep) -> None:
         on_step(self._exchange.step(content))
+
+
+class _DelegateLogin:
+    def __init__(self, login: DelegateLogin) -> None:
+        self._login = login
+
+    def step(self, content: bytes, on_step: OnStep) -> None:
+        on_step(self._login.step(content))
 
 
 class _PlainLogin:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cryptography import x509
 
-from penstock.core.model import PenstockError
+from penstock.core.model import PenstockError, Timestamp
 from penstock.observability import log
 from penstock.security.options import DEFAULT_RULE, TlsOptions
 from penstock.security.private_files import SecretExposed, check_private
@@ -96,6 +96,12 @@ class TlsContexts:
         return [path for path in (options.certificate, options.key, options.authority) if path]
 
 
+def end_of_certificate(certificate: bytes) -> Timestamp:
+    """Until when it is valid."""
+    end = x509.load_der_x509_certificate(certificate).not_valid_after_utc
+    return Timestamp(int(end.timestamp() * 1_000))
+
+
 def make_context(options: TlsOptions) -> ssl.SSLContext:
     """A server's context, or TlsUnusable."""
     context = private_context(options, ssl.PROTOCOL_TLS_SERVER)
@@ -105,6 +111,19 @@ def make_context(options: TlsOptions) -> ssl.SSLContext:
     load_files(context, options)
     if options.client_auth != "none":
         context.verify_mode = ssl.CERT_REQUIRED if options.client_auth == "need" else ssl.CERT_OPTIONAL
+    return context
+
+
+def client_context(options: TlsOptions) -> ssl.SSLContext:
+    """What a node connects to listeners of its cluster with, or TlsUnusable: it shows its own certificate."""
+    context = ssl.create_default_context(cafile=options.authority or None)
+    context.minimum_version = (
+        ssl.TLSVersion.TLSv1_3 if options.version_min == "1.3" else ssl.TLSVersion.TLSv1_2
+    )
+    load_files(context, options)
+    if not options.authority:
+        # A certificate that nobody has signed is at least our own.
+        context.load_verify_locations(options.certificate)
     return context
 
 

@@ -233,6 +233,10 @@ def _api_key_removed(image: MetadataImage, fact: records.ApiKeyRemoved) -> Metad
     return replace(image, api_keys=image.api_keys.drop(fact.id))
 
 
+def _delegation_secret_set(image: MetadataImage, fact: records.DelegationSecretSet) -> MetadataImage:
+    return replace(image, delegation_secret=fact.secret)
+
+
 def _quota_set(image: MetadataImage, fact: records.QuotaSet) -> MetadataImage:
     key = entity_key(fact.entity)
     limits = {**(image.quotas.get(key) or {}), fact.key: fact.value}
@@ -271,6 +275,7 @@ _RULES: dict[type[Any], Callable[[MetadataImage, Any], MetadataImage]] = {
     records.ScramCredentialRemoved: _scram_credential_removed,
     records.ApiKeySet: _api_key_set,
     records.ApiKeyRemoved: _api_key_removed,
+    records.DelegationSecretSet: _delegation_secret_set,
     records.QuotaSet: _quota_set,
     records.QuotaRemoved: _quota_removed,
 }

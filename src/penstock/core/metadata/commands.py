@@ -400,6 +400,18 @@ class DeleteApiKey:
 
 
 @dataclass(frozen=True, slots=True)
+class SetDelegationSecret:
+    """Let nodes sign with this, unless they have a secret already."""
+
+    SINCE: ClassVar[int] = ACCESS_LEVEL
+
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return "SetDelegationSecret()"
+
+
+@dataclass(frozen=True, slots=True)
 class AlterClientQuotas:
     """Set limits of one entity, or remove those whose value is None."""
 
@@ -426,7 +438,13 @@ PartitionCommand: TypeAlias = (
     ReplicaCommand | ElectLeader | ElectReported | BalanceLeaders | ReassignPartition | WidenInternalTopics
 )
 AccessCommand: TypeAlias = (
-    CreateAcls | DeleteAcls | AlterScramCredentials | CreateApiKey | DeleteApiKey | AlterClientQuotas
+    CreateAcls
+    | DeleteAcls
+    | AlterScramCredentials
+    | CreateApiKey
+    | DeleteApiKey
+    | SetDelegationSecret
+    | AlterClientQuotas
 )
 ClusterCommand: TypeAlias = BootstrapCluster | UpdateFeatures | AllocateProducerIds
 Command: TypeAlias = (

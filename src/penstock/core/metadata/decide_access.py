@@ -16,6 +16,7 @@ from penstock.core.metadata.access import (
     QuotaEntity,
     ResourceType,
     ScramCredential,
+    ScramMechanism,
     entity_key,
 )
 from penstock.core.metadata.commands import (
@@ -27,6 +28,7 @@ from penstock.core.metadata.commands import (
     DeleteApiKey,
     DeletedAcls,
     Ok,
+    SetDelegationSecret,
 )
 from penstock.core.metadata.decision import ControllerConfig, MetadataDecision, error_decision
 from penstock.core.metadata.image import MetadataImage
@@ -35,6 +37,7 @@ from penstock.core.metadata.records import (
     AclDeleted,
     ApiKeyRemoved,
     ApiKeySet,
+    DelegationSecretSet,
     Fact,
     QuotaRemoved,
     QuotaSet,
@@ -120,6 +123,12 @@ def alter_scram_credentials(
         )
     facts: list[Fact] = [ScramCredentialRemoved(command.user, each) for each in command.removed]
     facts += [ScramCredentialSet(credential) for credential in command.added]
+    if command.removed and not command.added:
+        left = [each for each in ScramMechanism if each not in command.removed]
+        if not any((command.user, each) in image.credentials for each in left):
+            # The user is gone, and so is what stands for it.
+            keys = [key.id for key in image.api_keys.values() if key.user == command.user]
+            facts += map(ApiKeyRemoved, keys)
     return Decision(tuple(facts), Ok())
 
 
@@ -155,6 +164,13 @@ def delete_api_key(image: MetadataImage, command: DeleteApiKey) -> MetadataDecis
     if command.id not in image.api_keys:
         return error_decision(ErrorKind.UNKNOWN_API_KEY, f"there is no API key {command.id!r}")
     return Decision((ApiKeyRemoved(command.id),), Ok())
+
+
+def set_delegation_secret(image: MetadataImage, command: SetDelegationSecret) -> MetadataDecision:
+    """Every node of a secured cluster asks for this when it finds no secret: the first one counts."""
+    if len(command.secret) != DIGEST_BYTES:
+        return error_decision(ErrorKind.INVALID_CREDENTIAL, f"the secret of nodes has {DIGEST_BYTES} bytes")
+    return Decision(() if image.delegation_secret else (DelegationSecretSet(command.secret),), Ok())
 
 
 def alter_client_quotas(

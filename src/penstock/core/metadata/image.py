@@ -458,6 +458,8 @@ class MetadataImage:
         default_factory=PersistentMap
     )
     api_keys: PersistentMap[str, ApiKey] = field(default_factory=PersistentMap)
+    # What nodes sign with when they say who somebody is; empty until there is one.
+    delegation_secret: bytes = field(default=b"", repr=False)
     # The values of each entity, which is in the form of `access.entity_key`.
     quotas: PersistentMap[tuple[tuple[str, bool, str], ...], Mapping[str, float]] = field(
         default_factory=PersistentMap

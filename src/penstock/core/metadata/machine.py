@@ -12,6 +12,7 @@ from penstock.core.metadata.decide_access import (
     create_api_key,
     delete_acls,
     delete_api_key,
+    set_delegation_secret,
 )
 from penstock.core.metadata.decide_brokers import (
     allocate_producer_ids,
@@ -158,6 +159,8 @@ class MetadataMachine:
                 return create_api_key(self.image, command, self._config)
             case commands.DeleteApiKey():
                 return delete_api_key(self.image, command)
+            case commands.SetDelegationSecret():
+                return set_delegation_secret(self.image, command)
             case commands.AlterClientQuotas():
                 return alter_client_quotas(self.image, command, self._config)
             case _:

@@ -208,6 +208,17 @@ class ApiKeyRemoved(StoredStruct, frozen=True, tag="api_key_removed"):
     id: str
 
 
+class DelegationSecretSet(StoredStruct, frozen=True, tag="delegation_secret_set"):
+    """What nodes sign with when one of them says who a client of its gateway is."""
+
+    SINCE: ClassVar[int] = ACCESS_LEVEL
+
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return "DelegationSecretSet()"
+
+
 class QuotaSet(StoredStruct, frozen=True, tag="quota_set"):
     """A client has a limit."""
 
@@ -250,6 +261,7 @@ Fact: TypeAlias = (
     | ScramCredentialRemoved
     | ApiKeySet
     | ApiKeyRemoved
+    | DelegationSecretSet
     | QuotaSet
     | QuotaRemoved
 )
@@ -307,6 +319,8 @@ def _access(image: MetadataImage) -> Iterator[Fact]:
         yield ScramCredentialSet(credential)
     for api_key in image.api_keys.values():
         yield ApiKeySet(api_key)
+    if image.delegation_secret:
+        yield DelegationSecretSet(image.delegation_secret)
     for acl in image.acls.keys():  # noqa: SIM118 - it is no dictionary
         yield AclCreated(acl)
     for key, limits in image.quotas.items():

@@ -7,7 +7,8 @@ An exchange takes what the client sent and returns a step: a challenge, or the e
 * `scram` is SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677): the client proves that it knows the password,
   the server that it knows of it, and neither can be overheard;
 * `plain` is PLAIN (RFC 4616): the password itself, for connections that are encrypted;
-* `oauth` is OAUTHBEARER (RFC 7628): a token that somebody else has signed.
+* `oauth` is OAUTHBEARER (RFC 7628): a token that somebody else has signed;
+* `delegation` is ours: a node says for whom its gateway acts.
 
 Passwords and tokens are checked elsewhere (`penstock.security`), because that takes time or keys that
 rotate: `plain` and `oauth` only read the message. Randomness comes in with the exchange.
@@ -16,6 +17,7 @@ Left out: channel binding, and `SASLprep`: names and passwords are compared as t
 which is what Kafka's own clients send.
 """
 
+from penstock.core.sasl.delegation import DELEGATE, DelegatedLogin, Delegation, SignedDelegation
 from penstock.core.sasl.exchange import Challenge, LoggedIn, Refused, Step
 from penstock.core.sasl.oauth import OAuthMessage, read_oauth_message
 from penstock.core.sasl.plain import PlainMessage, read_plain_message
@@ -32,6 +34,10 @@ __all__ = [
     "is_password",
     "PlainMessage",
     "read_plain_message",
+    "DELEGATE",
+    "Delegation",
+    "DelegatedLogin",
+    "SignedDelegation",
     "OAuthMessage",
     "read_oauth_message",
 ]

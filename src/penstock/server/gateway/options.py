@@ -1,7 +1,8 @@
-"""What a gateway is told by its node, as JSON on its command line."""
+"""What a gateway is told by its node, as JSON on its command line; its one secret comes on standard input."""
 
 import msgspec
 
+from penstock.security.options import TlsOptions
 from penstock.server.grpc.options import GrpcOptions
 
 
@@ -16,8 +17,36 @@ class RestOptions(msgspec.Struct, frozen=True, kw_only=True):
     in_flight_bytes_max: int = 256 << 20
     body_timeout_ms: int = 30_000
     response_timeout_ms: int = 30_000
+    # Callers that the gateway has connections for.
+    callers_max: int = 500
     # Of a poll that does not say how many.
     poll_records_max: int = 500
+
+
+class GatewayTls(msgspec.Struct, frozen=True):
+    """The files of `security.tls`, which a gateway uses as its node does."""
+
+    certificate: str
+    key: str
+    authority: str
+    client_auth: str
+    version_min: str
+
+    @classmethod
+    def of(cls, options: TlsOptions) -> "GatewayTls":
+        return cls(
+            options.certificate,
+            options.key,
+            options.authority,
+            options.client_auth,
+            options.version_min,
+        )
+
+    @property
+    def options(self) -> TlsOptions:
+        return TlsOptions(
+            self.certificate, self.key, self.authority, self.client_auth, self.version_min
+        )
 
 
 class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,5 +68,9 @@ class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
     grpc: tuple[str, int] | None = None
     rest: RestOptions = RestOptions()
     grpc_limits: GrpcOptions = GrpcOptions()
+    # Whether callers must say who they are, and what TLS there is, for them and on the Kafka port.
+    is_secured: bool = False
+    has_kafka_tls: bool = False
+    tls: GatewayTls | None = None
     log_level: str = "info"
     log_format: str = "auto"

@@ -1,7 +1,15 @@
-"""Pages that the node itself serves, on a port of the loopback interface: health, readiness, metrics."""
+"""Pages that the node itself serves, on a port of the loopback interface: health, readiness, metrics.
+
+A secured node wants to know for whom they are: the gateway shows it the statement that it has about the caller.
+"""
 
 import asyncio
-from typing import NamedTuple
+import base64
+from typing import NamedTuple, Protocol
+
+from penstock.core.sasl.delegation import SignedDelegation
+
+STATEMENT_HEADER = "penstock-statement"
 
 END_OF_HEAD = b"\r\n\r\n"
 PATIENCE_SECONDS = 10.0
@@ -22,13 +30,22 @@ class NodePages:
         self._host = host
         self._port = port
 
+    def acting_for(self, caller: "StatedCaller") -> "NodePages":
+        """The same pages, as this caller sees them."""
+        return _CallerPages(self._host, self._port, caller)
+
     async def get(self, path: str) -> NodePage:
         """A page; raises OSError if the node does not respond."""
-        return await self._ask(f"GET {path} HTTP/1.1\r\nHost: node\r\n\r\n".encode("latin-1"))
+        return await self._ask(f"GET {path} HTTP/1.1\r\nHost: node\r\n{self._caller}\r\n".encode("latin-1"))
 
     async def put(self, path: str, body: bytes) -> NodePage:
-        head = f"PUT {path} HTTP/1.1\r\nHost: node\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"PUT {path} HTTP/1.1\r\nHost: node\r\n{self._caller}Content-Length: {len(body)}\r\n\r\n"
         return await self._ask(head.encode("latin-1") + body)
+
+    @property
+    def _caller(self) -> str:
+        """The header line that says for whom this is."""
+        return ""
 
     async def _ask(self, request: bytes) -> NodePage:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -39,6 +56,25 @@ class NodePages:
                 return _page(await reader.read(-1))
             finally:
                 writer.close()
+
+
+class StatedCaller(Protocol):
+    """Somebody about whom there is a statement, a new one from time to time."""
+
+    @property
+    def signed(self) -> SignedDelegation: ...
+
+
+class _CallerPages(NodePages):
+    def __init__(self, host: str, port: int, caller: StatedCaller) -> None:
+        super().__init__(host, port)
+        self._stated = caller
+
+    @property
+    def _caller(self) -> str:
+        signed = self._stated.signed
+        parts = (base64.b64encode(part).decode() for part in (signed.statement, signed.key))
+        return f"{STATEMENT_HEADER}: {'.'.join(parts)}\r\n"
 
 
 def _page(response: bytes) -> NodePage:

@@ -21,6 +21,10 @@ In the gateway, which passes those pages on (nothing of this is imported by the 
 from penstock.server.http.batches import BATCHES_PREFIX, BatchResource
 from penstock.server.http.server import (
     NO_RESOURCES,
+    PRIVATE_PREFIX,
+    HttpCaller,
+    HttpGate,
+    HttpHeaders,
     HttpLimits,
     HttpRequest,
     HttpResponse,
@@ -33,6 +37,10 @@ __all__ = [
     "BATCHES_PREFIX",
     "BatchResource",
     "NO_RESOURCES",
+    "PRIVATE_PREFIX",
+    "HttpCaller",
+    "HttpGate",
+    "HttpHeaders",
     "HttpLimits",
     "HttpRequest",
     "HttpResponse",

@@ -6,6 +6,7 @@
 200  {"status": "done"}                   the batch was committed before; these are not part of it
 409  {"status": "refused", "reason": …}   one is not as listed; nothing was committed
 400  {"status": "invalid", "reason": …}   the request cannot be understood
+403  {"status": "forbidden", "reason": …}  a secured node does not let the caller use a transactional id
 503  {"status": "unknown", "reason": …}   try again with the same batch
 """
 
@@ -16,7 +17,9 @@ from urllib.parse import unquote
 import msgspec
 
 from penstock.core.model import ApiError, ErrorKind, ProducerEpoch, ProducerId
-from penstock.core.transactions import BatchDone, BatchMember
+from penstock.core.transactions import SINK_SEPARATOR, BatchDone, BatchMember
+from penstock.security import AclOperation, ResourceType
+from penstock.security import Resource as SecuredResource
 from penstock.server.http.server import HttpRequest, HttpResponse
 
 BATCHES_PREFIX = "/v1/batches/"
@@ -61,6 +64,14 @@ class BatchResource:
         except (ValueError, msgspec.DecodeError) as error:
             respond(_page(400, "invalid", str(error) if len(names) == 2 else "the path is <sink>/<batch>"))
             return
+        if request.caller is not None:
+            # As the Kafka API of the same name has it.
+            for each in [member.transactional_id for member in members] or [sink + SINK_SEPARATOR]:
+                if not request.caller.may(
+                    AclOperation.WRITE, SecuredResource(ResourceType.TRANSACTIONAL_ID, each)
+                ):
+                    respond(_page(403, "forbidden", f"{each}: not authorized"))
+                    return
         self._commit(sink, batch, members, lambda outcome: respond(_outcome(outcome)))
 
 

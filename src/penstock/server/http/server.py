@@ -1,9 +1,14 @@
-"""The HTTP server and its connections."""
+"""The HTTP server of a node and its connections.
+
+Where there is a gate, it is asked who is calling before anything is served but the open pages: health and
+readiness. Whoever may describe the cluster sees the other pages; resources judge for themselves.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from ssl import SSLContext
+from typing import NamedTuple, Protocol, TypeAlias
 
 from penstock.core.model import MILLISECOND, Instant
 from penstock.runtime import Address, Runtime, Timer
@@ -13,13 +18,20 @@ from penstock.runtime.tcp import (
     ConnectionQuotas,
     SocketTcpConnection,
     TcpConnection,
+    TcpProtocol,
 )
+from penstock.runtime.tls import TlsConnection
+from penstock.security import AclOperation
+from penstock.security import Resource as SecuredResource
+from penstock.server.http.security_headers import CHALLENGE, HEADERS, TLS_HEADERS
 
 TEXT = "text/plain; charset=utf-8"
 END_OF_HEAD = b"\r\n\r\n"
 _REASONS = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     409: "Conflict",
@@ -36,47 +48,101 @@ class HttpResponse(NamedTuple):
     status: int
     body: bytes
     content_type: str = TEXT
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class HttpRequest(NamedTuple):
-    """A request with a body; `path` is what follows the resource's prefix, not decoded."""
+    """A request with a body; `path` is what follows the resource's prefix, not decoded.
+
+    `caller` is whoever asks; None where everyone may do everything.
+    """
 
     path: str
     body: bytes
+    caller: "HttpCaller | None" = None
 
 
+class HttpCaller(Protocol):
+    """Somebody who was identified."""
+
+    def may(self, operation: AclOperation, resource: SecuredResource) -> bool: ...
+
+    def may_see_pages(self) -> bool:
+        """Whether the pages of the node are for this caller."""
+
+
+class HttpGate(Protocol):
+    """Knows who is calling."""
+
+    def admit(
+        self,
+        headers: "HttpHeaders",
+        host: str,
+        certificate: bytes | None,
+        done: Callable[["HttpCaller | HttpResponse"], None],
+    ) -> None:
+        """Call `done` with the caller, or with the response to one that is nobody."""
+
+
+class HttpTls(Protocol):
+    """The certificate that new connections are shown."""
+
+    @property
+    def current(self) -> SSLContext: ...
+
+
+# As they came: names in lower case, one pair for each line.
+HttpHeaders: TypeAlias = list[tuple[str, str]]
 Page: TypeAlias = Callable[[], HttpResponse]
 # Takes a PUT, and responds now or later, once.
 Resource: TypeAlias = Callable[[HttpRequest, Callable[[HttpResponse], None]], None]
 NO_RESOURCES: Mapping[str, Resource] = {}
 PUT = b"PUT "
+OPEN_PAGES = frozenset({"/health", "/ready"})
+# Resources that know by something else who is calling.
+PRIVATE_PREFIX = "/v1/gateway/"
+NOT_IDENTIFIED = HttpResponse(401, b"who is calling? see WWW-Authenticate\n", TEXT, (("WWW-Authenticate", CHALLENGE),))
+NOT_ALLOWED = HttpResponse(403, b"this needs Describe on the cluster\n")
 
 
-def respond(head: bytes, pages: Mapping[str, Page], other: Page | None = None) -> bytes:
-    """The whole response to a request whose head is complete; `other` is for what is no page."""
+def respond(head: bytes, pages: Mapping[str, Page], other: Page | None = None) -> HttpResponse:
+    """The response to a request whose head is complete; `other` is for what is no page."""
     words = head.split(b"\r\n", 1)[0].split(b" ")
     if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-        return response(HttpResponse(400, b"this is not HTTP\n"))
-    method, target = words[0], words[1].split(b"?", 1)[0].decode("latin-1")
+        return HttpResponse(400, b"this is not HTTP\n")
+    method, target = words[0], _target(head)
     if other is not None and (method not in (b"GET", b"HEAD") or target not in pages):
-        return response(other(), with_body=method != b"HEAD")
+        return other()
     if method not in (b"GET", b"HEAD"):
-        return response(HttpResponse(405, b"only GET and HEAD are supported\n"))
+        return HttpResponse(405, b"only GET and HEAD are supported\n")
     page = pages.get(target)
     if page is None:
         known = ", ".join(sorted(pages))
-        return response(HttpResponse(404, f"there is no such page; there are {known}\n".encode()))
-    return response(page(), with_body=method == b"GET")
+        return HttpResponse(404, f"there is no such page; there are {known}\n".encode())
+    return page()
 
 
-def response(answer: HttpResponse, *, with_body: bool = True) -> bytes:
+def response(answer: HttpResponse, *, with_body: bool = True, is_encrypted: bool = False) -> bytes:
+    extra = (*answer.headers, *(TLS_HEADERS if is_encrypted else HEADERS))
     head = (
         f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}\r\n"
         f"Content-Type: {answer.content_type}\r\n"
         f"Content-Length: {len(answer.body)}\r\n"
-        "Connection: close\r\n\r\n"
+        + "".join(f"{name}: {value}\r\n" for name, value in extra)
+        + "Connection: close\r\n\r\n"
     )
     return head.encode("ascii") + (answer.body if with_body else b"")
+
+
+def _target(head: bytes) -> str:
+    words = head.split(b"\r\n", 1)[0].split(b" ")
+    return words[1].split(b"?", 1)[0].decode("latin-1") if len(words) == 3 else ""
+
+
+def headers_of(head: bytes) -> HttpHeaders:
+    """The header lines of a request."""
+    lines = [line.decode("latin-1").partition(":") for line in head.split(b"\r\n")[1:]]
+    return [(name.strip().lower(), value.strip()) for name, _, value in lines]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +165,15 @@ class HttpServer:
         limits: HttpLimits | None = None,
         resources: Mapping[str, Resource] = NO_RESOURCES,
         other: Page | None = None,
+        gate: HttpGate | None = None,
+        tls: HttpTls | None = None,
     ) -> None:
-        """`resources` by the prefix of their paths; `other` is served for everything else."""
+        """`resources` by the prefix of their paths; `other` is served for everything else.
+
+        Without a `gate` everyone is served.
+        """
+        self.gate = gate
+        self.tls = tls
         self._runtime = runtime
         self._pages = pages
         self._resources = resources
@@ -114,11 +187,20 @@ class HttpServer:
         self._acceptor = Acceptor(loop, address, self._welcome, quotas=quotas)
         return self._acceptor.address
 
-    def _welcome(self, pipe: SocketTcpConnection) -> "HttpConnection":
-        deadline = Instant(self._runtime.clock.now() + self.limits.patience_ms * MILLISECOND)
-        return HttpConnection(pipe, self, self._runtime.timers.at(deadline, pipe.close))
+    def _welcome(self, pipe: SocketTcpConnection) -> TcpProtocol:
+        if self.tls is None:
+            return self._serve(pipe)
+        timers = self._runtime.timers
+        return TlsConnection(pipe, self.tls.current, self._serve, timers.soon, self._after_ms)
 
-    def respond(self, head: bytes) -> bytes:
+    def _serve(self, pipe: TcpConnection) -> "HttpConnection":
+        return HttpConnection(pipe, self, self._after_ms(self.limits.patience_ms, pipe.close))
+
+    def _after_ms(self, delay_ms: int, act: Callable[[], None]) -> Timer:
+        deadline = Instant(self._runtime.clock.now() + delay_ms * MILLISECOND)
+        return self._runtime.timers.at(deadline, act)
+
+    def respond(self, head: bytes) -> HttpResponse:
         return respond(head, self._pages, self._other)
 
     def resource_of(self, head: bytes) -> tuple[Resource, str] | None:
@@ -168,6 +250,8 @@ class HttpConnection:
         # Takes the body, once the head is there and says that one follows.
         self._body: tuple[Resource, str] | None = None
         self._answered = self._closed = False
+        self._caller: HttpCaller | None = None
+        self._with_body = True
 
     def get_buffer(self) -> memoryview:
         return self._buffer[self._have :]
@@ -181,19 +265,44 @@ class HttpConnection:
         if end:
             self._begin(head, rest)
         elif self._have == len(self._buffer):
-            self._send(response(HttpResponse(431, b"the head of this request is too large\n")))
+            self._send(HttpResponse(431, b"the head of this request is too large\n"))
 
     def _begin(self, head: bytes, rest: bytes) -> None:
+        self._with_body = not head.startswith(b"HEAD ")
+        gate, target = self._listener.gate, _target(head)
+        if gate is None or target in OPEN_PAGES or target.startswith(PRIVATE_PREFIX):
+            self._serve(head, rest)
+            return
+        # Nothing more is read until it is known who is calling.
+        self._tcp.pause()
+        certificate = self._tcp.certificate if isinstance(self._tcp, TlsConnection) else None
+
+        def admitted(outcome: HttpCaller | HttpResponse) -> None:
+            if self._closed or self._answered:
+                return
+            if isinstance(outcome, HttpResponse):
+                self._send(outcome)
+                return
+            self._caller = outcome
+            if self._listener.resource_of(head) is None and not outcome.may_see_pages():
+                self._send(NOT_ALLOWED)
+                return
+            self._tcp.resume()
+            self._serve(head, rest)
+
+        gate.admit(headers_of(head), self._tcp.peer.rpartition(":")[0], certificate, admitted)
+
+    def _serve(self, head: bytes, rest: bytes) -> None:
         found = self._listener.resource_of(head)
         if found is None:
             self._send(self._listener.respond(head))
             return
         length = _content_length(head)
         if length is None:
-            self._send(response(HttpResponse(411, b"a request with a body needs its Content-Length\n")))
+            self._send(HttpResponse(411, b"a request with a body needs its Content-Length\n"))
         elif length > self._listener.limits.body_bytes_max:
             detail = f"the body may have {self._listener.limits.body_bytes_max} bytes\n"
-            self._send(response(HttpResponse(413, detail.encode())))
+            self._send(HttpResponse(413, detail.encode()))
         else:
             self._body = found
             self._buffer = memoryview(bytearray(length))
@@ -205,16 +314,17 @@ class HttpConnection:
         if self._have == len(self._buffer) and self._body is not None:
             self._tcp.pause()
             resource, path = self._body
-            resource(HttpRequest(path, bytes(self._buffer)), self._respond)
+            resource(HttpRequest(path, bytes(self._buffer), self._caller), self._respond)
 
     def _respond(self, answer: HttpResponse) -> None:
         if not self._closed:
-            self._send(response(answer))
+            self._send(answer)
 
-    def _send(self, content: bytes) -> None:
+    def _send(self, answer: HttpResponse) -> None:
         self._answered = True
         self._tcp.pause()
-        self._tcp.write([content])
+        is_encrypted = isinstance(self._tcp, TlsConnection)
+        self._tcp.write([response(answer, with_body=self._with_body, is_encrypted=is_encrypted)])
         if self._tcp.pending_bytes == 0:
             self._tcp.close()
 

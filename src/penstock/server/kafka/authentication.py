@@ -8,9 +8,11 @@
 
 A login expires when its token does, or after `connections.max.reauth.ms` (KIP-368): a client that logs in
 again in time is served without a gap, as the same principal and by the same mechanism; another one is closed
-with its next request. A login that fails is answered after a while, the longer the more have failed from
-there, and the connection is closed a moment later: clients that find the end of a connection right behind an
-answer may not read the answer (kafka-python).
+with its next request. One by the word of a node (PENSTOCK-DELEGATE) ends as well when what it was made by is
+taken back: an API key, a password. On a listener without SASL that is the only login there is, and clients
+without one are served as whoever their certificate says. A login that fails is answered after a while, the
+longer the more have failed from there, and the connection is closed a moment later: clients that find the end
+of a connection right behind an answer may not read the answer (kafka-python).
 """
 
 from collections.abc import Callable
@@ -20,11 +22,12 @@ from penstock.core.model import MILLISECOND, Instant
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.frames import API_VERSIONS_KEY
 from penstock.core.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
-from penstock.core.sasl import Challenge, LoggedIn, Refused, Step
+from penstock.core.sasl import DELEGATE, Challenge, DelegatedLogin, Delegation, LoggedIn, Refused, Step
 from penstock.observability import log
 from penstock.runtime import Clock
 from penstock.security import Principal
 from penstock.security.authenticator import Authenticator, SaslLogin
+from penstock.security.login_limits import FIRST_DELAY_MS
 from penstock.server.kafka.request import Request
 
 SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY = 17, 36
@@ -45,7 +48,11 @@ class ConnectionAuthentication:
         clock: Clock,
         reauthenticate_ms: int,
         after_ms: Callable[[int, Callable[[], None]], object],
+        *,
+        is_optional: bool = False,
     ) -> None:
+        """`is_optional`: whoever does not log in is served all the same; only gateways log in."""
+        self._is_optional = is_optional
         self._authenticator = authenticator
         self._clock = clock
         self._reauthenticate_ms = reauthenticate_ms
@@ -58,25 +65,45 @@ class ConnectionAuthentication:
         self._expires: Instant | None = None
         # What it has asked for before it was anybody.
         self._requests = 0
+        # By the word of a node: what it said, and the metadata by which it was last checked.
+        self._delegation: Delegation | None = None
+        self._checked: object = None
 
     @property
     def is_over(self) -> bool:
-        """Whether the client has logged in once."""
-        return self._user is not None
+        """Whether the client has logged in once, or need not."""
+        return self._user is not None or self._is_optional
 
     def admits(self, api_key: int) -> bool:
         """Whether a request may be served now."""
         if self._user is None:
+            if self._is_optional:
+                return True
             self._requests += 1
             return api_key in BEFORE_LOGIN and self._requests <= REQUESTS_MAX
+        if self._delegation is not None and not self._is_current(self._delegation):
+            return False
         if self._expires is None or self._clock.now() < self._expires:
             return True
         return api_key in BEFORE_LOGIN
+
+    def _is_current(self, delegation: Delegation) -> bool:
+        """Whether nobody has taken back what the login was made by; looked at when the metadata change."""
+        delegations = self._authenticator.delegations
+        assert delegations is not None
+        image = delegations.image
+        if image is not self._checked:
+            if delegations.revocation_of(delegation) is not None:
+                return False
+            self._checked = image
+        return True
 
     def shake_hands(self, mechanism: str) -> ErrorCode:
         """Agree on a mechanism."""
         if self._user is not None and mechanism != self._served_mechanism:
             # Nobody becomes somebody else on the way.
+            return ErrorCode.ILLEGAL_SASL_STATE
+        if self._is_optional and mechanism != DELEGATE:
             return ErrorCode.ILLEGAL_SASL_STATE
         login = self._authenticator.login(mechanism)
         if login is None:
@@ -86,7 +113,7 @@ class ConnectionAuthentication:
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        return self._authenticator.mechanisms
+        return () if self._is_optional else self._authenticator.mechanisms
 
     def authenticate(self, content: bytes, call: Request) -> None:
         """Take a message of the mechanism, and reply to it."""
@@ -115,10 +142,21 @@ class ConnectionAuthentication:
         if self._user not in (None, step.user):
             self._refused(call, Refused(f"{self._user} wants to become {step.user}", step.user))
             return
+        delegation = step.delegation if isinstance(step, DelegatedLogin) else None
+        before = self._delegation
+        if before is not None and (delegation is None or not delegation.is_same_caller(before)):
+            self._refused(call, Refused(f"{before.user} wants to become another caller", step.user))
+            return
         self._user, self._served_mechanism, self._login = step.user, self._mechanism, None
-        self._authenticator.limits.succeeded(call.session.host, step.user)
         lifetime_ms = self._lifetime_ms(step.expires)
-        call.connection.log_in(Principal("User", step.user))
+        principal = Principal("User", step.user)
+        if delegation is None:
+            self._authenticator.limits.succeeded(call.session.host, step.user)
+            call.connection.log_in(principal)
+        else:
+            self._delegation = delegation
+            scope = frozenset(delegation.scope) if delegation.scope else None
+            call.connection.log_in(principal, delegation.host, scope)
         if call.connection.audit is not None:
             session = call.connection.session
             call.connection.audit.logged_in(session, self._mechanism, call.correlation_id)
@@ -141,8 +179,12 @@ class ConnectionAuthentication:
 
     def _refused(self, call: Request, step: Refused) -> None:
         self._login = None
-        host = call.session.host
-        delay_ms = self._authenticator.limits.failed(host, step.user, self._clock.now())
+        if self._mechanism == DELEGATE:
+            # There is nothing to guess here, and a gateway asks for many.
+            delay_ms = FIRST_DELAY_MS
+        else:
+            host = call.session.host
+            delay_ms = self._authenticator.limits.failed(host, step.user, self._clock.now())
         log.warning(
             "kafka.login_failed",
             peer=call.connection.tcp.peer,

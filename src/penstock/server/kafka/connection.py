@@ -12,7 +12,7 @@ from penstock.observability import log
 from penstock.runtime import Clock
 from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
 from penstock.runtime.tcp import TcpConnection
-from penstock.security import ANONYMOUS, Authorizer, Principal, Session
+from penstock.security import ANONYMOUS, AclOperation, Authorizer, Principal, Session
 from penstock.server.kafka.backend import Backend, KafkaMetrics
 from penstock.server.kafka.connection_scheduler import ConnectionScheduler
 from penstock.server.kafka.fetch_sessions import FetchSessionCache
@@ -281,9 +281,16 @@ class KafkaConnection:
         hold = LoopHold(elapsed_ns, call.api.name, call.version, call.session.client_id, self.tcp.peer)
         self.metrics.loop_holds.note(hold, self.clock.now())
 
-    def log_in(self, principal: Principal) -> None:
-        """Serve what follows as this principal."""
-        self._session = self._session._replace(principal=principal, principal_name=str(principal))
+    def log_in(
+        self, principal: Principal, host: str | None = None, scope: frozenset[AclOperation] | None = None
+    ) -> None:
+        """Serve what follows as this principal; a gateway says which host its client is, and a scope."""
+        self._session = self._session._replace(
+            principal=principal,
+            principal_name=str(principal),
+            host=self._session.host if host is None else host,
+            scope=scope,
+        )
         self._change_client(self._session)
 
     def _change_client(self, session: Session) -> None:

@@ -73,8 +73,9 @@ class ListenerSecurity:
 
     # Their connections are encrypted.
     tls: ListenerTls | None = None
-    # They log in.
+    # They log in; `may_log_in`: only gateways do, and everyone else is who its certificate says.
     authenticator: Authenticator | None = None
+    may_log_in: bool = False
     # After how long they do so again; 0 is never.
     reauthenticate_ms: int = 0
 
@@ -192,10 +193,15 @@ class Listener:
         authentication = None
         if security.authenticator is not None:
             authentication = ConnectionAuthentication(
-                security.authenticator, self.clock, security.reauthenticate_ms, self.after_ms
+                security.authenticator,
+                self.clock,
+                security.reauthenticate_ms,
+                self.after_ms,
+                is_optional=security.may_log_in,
             )
-            # Who logs in is who it logs in as, whatever its certificate says.
-            principal = ANONYMOUS
+            if not security.may_log_in:
+                # Who logs in is who it logs in as, whatever its certificate says.
+                principal = ANONYMOUS
         connection = KafkaConnection(pipe, self, principal, authentication)
         self._connections[connection] = None
         if authentication is not None:

@@ -134,6 +134,9 @@ REQUEST_LIMITS: Final[dict[str, RequestLimit]] = {
     "DelayRecords": RequestLimit(16 * MB, 50_000),
     "CancelDelays": RequestLimit(1 * MB, 5_000),
     "ListDelays": ONE_THING,
+    "CreateApiKey": ONE_THING,
+    "ListApiKeys": ONE_THING,
+    "DeleteApiKey": ONE_THING,
 }
 
 

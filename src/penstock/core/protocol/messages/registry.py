@@ -148,5 +148,8 @@ APIS: Final[dict[int, Api]] = dict(
         _listed(10_010, "delay_records", 0, 0, 0),
         _listed(10_011, "cancel_delays", 0, 0, 0),
         _listed(10_012, "list_delays", 0, 0, 0),
+        _listed(10_020, "create_api_key", 0, 0, 0),
+        _listed(10_021, "list_api_keys", 0, 0, 0),
+        _listed(10_022, "delete_api_key", 0, 0, 0),
     ]
 )
