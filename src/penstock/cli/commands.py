@@ -24,6 +24,7 @@ OWN_COMMANDS = {
     "cluster": "penstock.cli.cluster.command:app",
     "certs": "penstock.cli.certificates:app",
     "user": "penstock.cli.users:app",
+    "key": "penstock.cli.keys:app",
     "acl": "penstock.cli.acls:app",
     "quota": "penstock.cli.quotas:app",
     "audit": "penstock.cli.audit:app",
@@ -61,6 +62,7 @@ PANELS = {
     },
     "Security": {
         "user": "Add and remove users, and change their passwords.",
+        "key": "Make and revoke API keys, with which programs call REST, WebSocket and gRPC.",
         "acl": "Allow and deny users what they may do, and see what they may.",
         "quota": "Limit how much users and clients may ask of brokers.",
         "audit": "Read a node's audit log: who did what, and whether it was allowed.",

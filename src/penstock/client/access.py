@@ -1,8 +1,9 @@
 """Users, access rules, API keys and quotas, as an administrator manages them."""
 
+import hashlib
 import secrets
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,11 +38,13 @@ from penstock.core.protocol.messages.create_acls import (
     CreateAclsRequestAcl,
     CreateAclsResponse,
 )
+from penstock.core.protocol.messages.create_api_key import CreateApiKeyRequest, CreateApiKeyResponse
 from penstock.core.protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsRequestFilter,
     DeleteAclsResponse,
 )
+from penstock.core.protocol.messages.delete_api_key import DeleteApiKeyRequest, DeleteApiKeyResponse
 from penstock.core.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from penstock.core.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
@@ -51,10 +54,15 @@ from penstock.core.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
+from penstock.core.protocol.messages.list_api_keys import ListApiKeysRequest
+from penstock.core.protocol.messages.metadata import MetadataRequest
 from penstock.core.sasl.scram import salted_password
+from penstock.runtime.loop import MachineClock
 
 ITERATIONS = 8_192
 SALT_BYTES = 24
+KEY_ID_BYTES, KEY_BYTES = 8, 32
+BROKERS_ASKED_MAX = 20
 ANY, MATCH = 1, 2
 
 
@@ -65,6 +73,32 @@ class UserCredentials:
     user: str
     mechanisms: tuple[str, ...]
     iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKeyInfo:
+    """An API key, without its secret; times are in ms, -1 is never."""
+
+    id: str
+    user: str
+    created_ms: int
+    expires_ms: int
+    last_use_ms: int
+    scope: tuple[str, ...]
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewApiKey:
+    """An API key and its secret, which nobody can show again."""
+
+    id: str
+    user: str
+    secret: str
+    expires_ms: int
+
+    def __repr__(self) -> str:
+        return f"NewApiKey(id={self.id!r}, user={self.user!r})"
 
 
 class AccessAdmin:
@@ -204,6 +238,56 @@ class AccessAdmin:
             for acl in row.matching_acls
         ]
 
+    def create_api_key(
+        self,
+        user: str,
+        *,
+        lifetime_ms: int | None = None,
+        scope: Sequence[AclOperation] = (),
+        description: str = "",
+    ) -> NewApiKey:
+        """Make an API key for a user. The broker is told a hash of it."""
+        id_ = secrets.token_hex(KEY_ID_BYTES)
+        secret = f"pk_{id_}_{secrets.token_urlsafe(KEY_BYTES)}"
+        expires_ms = -1 if lifetime_ms is None else int(MachineClock().wall()) + lifetime_ms
+        answer: CreateApiKeyResponse = self._ask(
+            CreateApiKeyRequest(
+                id=id_,
+                user=user,
+                digest=hashlib.sha256(secret.encode()).digest(),
+                expires_ms=expires_ms,
+                scope=tuple(scope),
+                description=description,
+            )
+        )
+        _expect("API key", answer.error_code, answer.error_message)
+        return NewApiKey(id_, user, secret, expires_ms)
+
+    def api_keys(self, user: str | None = None) -> list[ApiKeyInfo]:
+        """The API keys of a user, or of all. Each broker knows when a key was last used there."""
+        found: dict[str, ApiKeyInfo] = {}
+        for answer in self._ask_each(ListApiKeysRequest(user=user)):
+            _expect("API keys", answer.error_code, answer.error_message)
+            for row in answer.keys:
+                last_use_ms = row.last_use_ms
+                if row.id in found:
+                    last_use_ms = max(last_use_ms, found[row.id].last_use_ms)
+                found[row.id] = ApiKeyInfo(
+                    row.id,
+                    row.user,
+                    row.created_ms,
+                    row.expires_ms,
+                    last_use_ms,
+                    tuple(AclOperation(each).name.lower() for each in row.scope),
+                    row.description,
+                )
+        return sorted(found.values(), key=lambda key: (key.user, key.created_ms, key.id))
+
+    def delete_api_key(self, id_: str) -> None:
+        """Let a key count for nothing."""
+        answer: DeleteApiKeyResponse = self._ask(DeleteApiKeyRequest(id=id_))
+        _expect("API key", answer.error_code, answer.error_message)
+
     def quotas(self) -> list[tuple[QuotaEntity, dict[str, float]]]:
         """The limits of every entity that has some."""
         answer: DescribeClientQuotasResponse = self._ask(
@@ -235,6 +319,19 @@ class AccessAdmin:
         )
         for row in answer.entries:
             _expect("quota", row.error_code, row.error_message)
+
+    def _ask_each(self, request: Message) -> list[Any]:
+        """What the brokers say that can be reached."""
+        connection: BrokerConnection
+        with closing(connect(self._endpoint)) as connection:
+            answers = [connection.ask(request)]
+            known = connection.ask(MetadataRequest(topics=(), allow_auto_topic_creation=False)).brokers
+        for broker in known[:BROKERS_ASKED_MAX] if len(known) > 1 else ():
+            with suppress(OSError, ClientError), closing(
+                connect(Endpoint(f"{broker.host}:{broker.port}", self._endpoint.options))
+            ) as connection:
+                answers.append(connection.ask(request))
+        return answers
 
     def _ask(self, request: Message) -> Any:
         connection: BrokerConnection

@@ -2,6 +2,7 @@
 
     errors      ClusterError: a Kafka error code, a sentence, and whether to try again
     pipeline    one connection: requests ahead of their responses
+    security    TLS of connections, and for whom they log in
     client      ClusterClient: leaders, coordinators, topics; any request to whom it belongs
     publisher   Publisher: records to topics, many callers sharing few requests
     reader      LogReader: records of a partition by offset
@@ -11,7 +12,7 @@
 librdkafka has no call for the queue APIs and needs threads of its own. This client is a few thousand
 lines less and speaks exactly what `core.protocol` has. Everything here belongs to one event loop.
 
-Left out: TLS and authentication, and classic consumer groups.
+Left out: passwords, since only gateways need to log in, by the word of their node; classic consumer groups.
 """
 
 from penstock.client.cluster.client import ClusterClient, ClusterPartition, ClusterTopic

@@ -27,6 +27,7 @@ from uuid import UUID
 from penstock.client.backoff import Backoff
 from penstock.client.cluster.errors import ClusterError, ConnectionLost, expect, known_code
 from penstock.client.cluster.pipeline import Pipeline, open_pipeline
+from penstock.client.cluster.security import ClusterSecurity
 from penstock.client.connection import BrokerAddress, api_of
 from penstock.core.protocol import ErrorCode, Message, Part
 from penstock.core.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -96,9 +97,12 @@ class ClusterTopic(NamedTuple):
 class _SharedConnection:
     """A connection of many requests, opened when there is one."""
 
-    def __init__(self, address: BrokerAddress, client_id: str) -> None:
+    def __init__(
+        self, address: BrokerAddress, client_id: str, security: ClusterSecurity | None = None
+    ) -> None:
         self._address = address
         self._client_id = client_id
+        self._security = security
         self._pipeline: Pipeline | None = None
         self._opening: asyncio.Task[Pipeline] | None = None
 
@@ -113,7 +117,7 @@ class _SharedConnection:
 
     async def _open(self) -> Pipeline:
         try:
-            self._pipeline = await open_pipeline(self._address, self._client_id)
+            self._pipeline = await open_pipeline(self._address, self._client_id, self._security)
             return self._pipeline
         finally:
             self._opening = None
@@ -129,11 +133,14 @@ class _SharedConnection:
 class _BrokerNode:
     """The connections to one broker."""
 
-    def __init__(self, address: BrokerAddress, client_id: str) -> None:
+    def __init__(
+        self, address: BrokerAddress, client_id: str, security: ClusterSecurity | None = None
+    ) -> None:
         self.address = address
         self._client_id = client_id
-        self.shared = _SharedConnection(address, client_id)
-        self.producing = _SharedConnection(address, client_id)
+        self._security = security
+        self.shared = _SharedConnection(address, client_id, security)
+        self.producing = _SharedConnection(address, client_id, security)
         self._kept: list[Pipeline] = []
         self._waiting: dict[Pipeline, None] = {}
         self._slots = asyncio.Semaphore(WAITING_MAX)
@@ -143,7 +150,7 @@ class _BrokerNode:
         async with self._slots:
             pipeline = self._kept.pop() if self._kept else None
             if pipeline is None or not pipeline.is_open:
-                pipeline = await open_pipeline(self.address, self._client_id)
+                pipeline = await open_pipeline(self.address, self._client_id, self._security)
             self._waiting[pipeline] = None
             try:
                 return await pipeline.ask(request)
@@ -165,11 +172,18 @@ class _BrokerNode:
 class ClusterClient:
     """Finds leaders and coordinators by itself; made and used inside one event loop."""
 
-    def __init__(self, bootstrap: Sequence[BrokerAddress], *, client_id: str = "penstock") -> None:
+    def __init__(
+        self,
+        bootstrap: Sequence[BrokerAddress],
+        *,
+        client_id: str = "penstock",
+        security: ClusterSecurity | None = None,
+    ) -> None:
         if not bootstrap:
             raise ValueError("a cluster is reached by at least one address")
         self._bootstrap = [(host, port) for host, port in bootstrap]
         self._client_id = client_id
+        self._security = security
         self._loop = asyncio.get_running_loop()
         self._nodes: dict[BrokerAddress, _BrokerNode] = {}
         self._addresses: dict[int, BrokerAddress] = {}
@@ -334,7 +348,7 @@ class ClusterClient:
             raise ClusterError(ErrorCode.NETWORK_EXCEPTION, "the client is closed")
         broker = self._nodes.get(address)
         if broker is None:
-            broker = self._nodes[address] = _BrokerNode(address, self._client_id)
+            broker = self._nodes[address] = _BrokerNode(address, self._client_id, self._security)
         return broker
 
     async def _node(self, node: int) -> _BrokerNode:

@@ -7,6 +7,15 @@ from penstock.core.protocol import ErrorCode
 _RETRIABLE_HERE = frozenset({ErrorCode.BROKER_NOT_AVAILABLE})
 
 
+# Brokers do not believe for whom we act: to ask again changes nothing.
+NOT_BELIEVED = frozenset({
+    ErrorCode.SASL_AUTHENTICATION_FAILED,
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+    ErrorCode.ILLEGAL_SASL_STATE,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+})  # fmt: skip
+
+
 class ClusterError(ClientError):
     """A broker returned an error, or none could be asked in time."""
 

@@ -6,13 +6,17 @@
 
 A request that waits at the broker (Produce, Fetch, QueueReceive) holds up every one behind it, so such
 requests have connections of their own; `ClusterClient` sees to that.
+
+A connection that acts for somebody logs in before its first request, and again while the login counts, in
+between others' requests (KIP-368).
 """
 
 import asyncio
 from collections import deque
 from typing import NamedTuple, cast
 
-from penstock.client.cluster.errors import ClusterError, ConnectionLost
+from penstock.client.cluster.errors import ClusterError, ConnectionLost, expect
+from penstock.client.cluster.security import ClusterSecurity
 from penstock.client.connection import RESPONSE_BYTES_MAX, BrokerAddress, api_of
 from penstock.core.model import ProtocolError
 from penstock.core.protocol import (
@@ -26,10 +30,19 @@ from penstock.core.protocol import (
     request_frame,
 )
 from penstock.core.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.core.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from penstock.core.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from penstock.core.sasl.delegation import DELEGATE
 
 CONNECT_SECONDS = 10.0
 # Silence for so long, with a request that nobody waits for any more: the broker is not there.
 STALLED_SECONDS = 5.0
+# When a login is repeated, of the time that it counts; and how long that may take.
+LOGIN_SHARE = 0.4
+LOGIN_SECONDS = 15.0
 _SIZE_BYTES = 4
 _API_VERSIONS_KEY = 18
 # The last versions that name topics, where later ones number them.
@@ -48,9 +61,13 @@ class _Asked(NamedTuple):
 class Pipeline(asyncio.Protocol):
     """Requests of many callers on one socket; used inside one event loop."""
 
-    def __init__(self, name: str, client_id: str) -> None:
+    def __init__(self, name: str, client_id: str, security: ClusterSecurity | None = None) -> None:
         self._name = name
         self._client_id = client_id
+        self._caller = None if security is None else security.caller
+        self._on_throttle = None if security is None else security.on_throttle
+        self._login: asyncio.TimerHandle | None = None
+        self._login_again: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._correlation_id = 0
@@ -143,6 +160,37 @@ class Pipeline(asyncio.Protocol):
             if version >= max(one.min_version, api.versions[0]):
                 self._versions[api.key] = version
 
+    async def log_in(self) -> None:
+        """Say for whom we act, if we do; ClusterError SASL_AUTHENTICATION_FAILED if that is not believed."""
+        if self._caller is None:
+            return
+        signed = self._caller.signed
+        agreed = await self.ask(SaslHandshakeRequest(mechanism=DELEGATE))
+        assert isinstance(agreed, SaslHandshakeResponse)
+        expect(agreed.error_code, f"{self._name} does not take {DELEGATE}")
+        challenge = await self._authenticate(signed.statement)
+        outcome = await self._authenticate(signed.proof(challenge.auth_bytes))
+        if outcome.session_lifetime_ms:
+            seconds = outcome.session_lifetime_ms / 1_000 * LOGIN_SHARE
+            self._login = self._loop.call_later(seconds, self._renew_login)
+
+    async def _authenticate(self, content: bytes) -> SaslAuthenticateResponse:
+        answer = await self.ask(SaslAuthenticateRequest(auth_bytes=content))
+        assert isinstance(answer, SaslAuthenticateResponse)
+        expect(answer.error_code, answer.error_message)
+        return answer
+
+    def _renew_login(self) -> None:
+        if self.is_open:
+            self._login_again = self._loop.create_task(self._log_in_again())
+
+    async def _log_in_again(self) -> None:
+        try:
+            async with asyncio.timeout(LOGIN_SECONDS):
+                await self.log_in()
+        except (ClusterError, TimeoutError) as error:
+            self.abort(f"the login was not renewed: {error}")
+
     # What follows is called by the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -190,7 +238,10 @@ class Pipeline(asyncio.Protocol):
                 raise ProtocolError(f"response {correlation_id} to request {asked.correlation_id}")
             if asked.response.done():
                 return True
-            asked.response.set_result(decode_whole(asked.api.response, frame, asked.version, position))
+            response = decode_whole(asked.api.response, frame, asked.version, position)
+            if self._on_throttle is not None and (wait_ms := getattr(response, "throttle_time_ms", 0)):
+                self._on_throttle(wait_ms)
+            asked.response.set_result(response)
         except ProtocolError as broken:
             if not asked.response.done():
                 asked.response.set_exception(ConnectionLost(f"{self._name}: {broken}"))
@@ -199,21 +250,32 @@ class Pipeline(asyncio.Protocol):
         return True
 
     def _fail(self, why: str) -> None:
+        if self._login is not None:
+            self._login.cancel()
         asked, self._asked = self._asked, deque()
         for one in asked:
             if not one.response.done():
                 one.response.set_exception(ConnectionLost(f"{self._name}: {why}"))
 
 
-async def open_pipeline(address: BrokerAddress, client_id: str) -> Pipeline:
-    """Connect and agree on versions; ClusterError BROKER_NOT_AVAILABLE if that fails."""
+async def open_pipeline(
+    address: BrokerAddress, client_id: str, security: ClusterSecurity | None = None
+) -> Pipeline:
+    """Connect, agree on versions, and log in; ClusterError BROKER_NOT_AVAILABLE if there is nobody."""
     name = f"{address[0]}:{address[1]}"
     loop = asyncio.get_running_loop()
-    pipeline = Pipeline(name, client_id)
+    pipeline = Pipeline(name, client_id, security)
+    context = None if security is None else security.context_for(address[0])
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            await loop.create_connection(lambda: pipeline, *address)
+            if context is None:
+                await loop.create_connection(lambda: pipeline, *address)
+            else:
+                await loop.create_connection(
+                    lambda: pipeline, *address, ssl=context, server_hostname=address[0]
+                )
             await pipeline.agree_on_versions()
+            await pipeline.log_in()
     except (OSError, ConnectionLost) as error:
         pipeline.close()
         why = "no response in time" if isinstance(error, TimeoutError) else str(error)

@@ -31,7 +31,13 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 from penstock.client.backoff import Backoff
 from penstock.client.cluster.client import LEADER_CHANGES, ClusterClient, ClusterTopic
-from penstock.client.cluster.errors import ClusterError, ConnectionLost, expect, known_code
+from penstock.client.cluster.errors import (
+    NOT_BELIEVED,
+    ClusterError,
+    ConnectionLost,
+    expect,
+    known_code,
+)
 from penstock.client.cluster.pipeline import Pipeline
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -763,7 +769,10 @@ class Publisher:
 
     def _try_all_later(self, queues: Iterable[_PartitionQueue], error: ClusterError) -> None:
         for queue in queues:
-            self._try_later(queue, error)
+            if error.code in NOT_BELIEVED:
+                self._fail_queue(queue, error)
+            else:
+                self._try_later(queue, error)
 
     def _try_later(self, queue: _PartitionQueue, error: ClusterError) -> None:
         """After a pause, with whoever is the leader then; what has waited too long fails."""

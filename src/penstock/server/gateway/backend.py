@@ -1,33 +1,107 @@
-"""What the servers of a gateway share."""
+"""What the servers of a gateway share, and what each caller of a secured one has of its own."""
 
 import asyncio
+import math
+from typing import TYPE_CHECKING
 
-from penstock.client.cluster import ClusterClient, GroupMembership, LogReader, Publisher, QueueClient
+from penstock.client.cluster import (
+    ClusterClient,
+    ClusterError,
+    GroupMembership,
+    LogReader,
+    Publisher,
+    QueueClient,
+)
+from penstock.client.cluster.security import ClusterSecurity, ClusterTls, StatedCaller
+from penstock.core.protocol import ErrorCode
 from penstock.server.gateway.members import GroupMembers
 from penstock.server.gateway.memory import MemoryBudget
 from penstock.server.gateway.options import GatewayOptions
 from penstock.server.gateway.pages import NodePages
 
+if TYPE_CHECKING:
+    from penstock.server.gateway.callers import Callers
+
+
+class QuotaExceeded(ClusterError):
+    """The caller has to wait: it has used more than its quota allows."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"over the quota; wait {seconds} s")
+        self.seconds = seconds
+
 
 class GatewayBackend:
-    """The way to the cluster and to the node itself; made inside the event loop that uses it."""
+    """The way to the cluster and to the node itself; made inside the event loop that uses it.
 
-    def __init__(self, options: GatewayOptions) -> None:
+    Without `callers` everyone is served, as one and the same. With them, each caller has a backend of its own
+    (`acting_for`), and this one only knows what they share.
+    """
+
+    callers: "Callers | None"
+
+    def __init__(
+        self,
+        options: GatewayOptions,
+        token: str = "",
+        tls: ClusterTls | None = None,
+        shared: "GatewayBackend | None" = None,
+        caller: StatedCaller | None = None,
+    ) -> None:
         self.options = options
         self.limits = options.rest
-        self.memory = MemoryBudget(options.rest.in_flight_bytes_max)
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self.memory: MemoryBudget = (
+            MemoryBudget(options.rest.in_flight_bytes_max) if shared is None else shared.memory
+        )
+        # Set when the gateway is asked to end: requests that wait for something return what they have.
+        self.stopping: asyncio.Event = asyncio.Event() if shared is None else shared.stopping
         self.pages = NodePages(*options.pages)
-        self.cluster = ClusterClient([options.bootstrap], client_id="penstock-gateway")
+        if caller is not None:
+            self.pages = self.pages.acting_for(caller)
+        self._throttled_until = 0.0
+        security = ClusterSecurity(tls, caller, self._throttle)
+        self.cluster = ClusterClient([options.bootstrap], client_id="penstock-gateway", security=security)
         self.publisher = Publisher(self.cluster)
         self.reader = LogReader(self.cluster)
         self.queues = QueueClient(self.cluster)
         self.membership = GroupMembership(self.cluster)
         self.members = GroupMembers(self.cluster, self.membership)
-        # Set when the gateway is asked to end: requests that wait for something return what they have.
-        self.stopping = asyncio.Event()
+        self.callers = None
+        if options.is_secured and shared is None:
+            from penstock.server.gateway.callers import Callers
+
+            self.callers = Callers(self, token)
+
+    def acting_for(self, caller: StatedCaller) -> "GatewayBackend":
+        """The same for one caller: with connections that log in as it."""
+        return GatewayBackend(self.options, tls=self._tls, shared=self, caller=caller)
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def _throttle(self, wait_ms: int) -> None:
+        self._throttled_until = max(self._throttled_until, self._loop.time() + wait_ms / 1_000)
+
+    def check_quota(self) -> None:
+        """Raise QuotaExceeded while brokers want the caller to wait (KIP-219)."""
+        left = self._throttled_until - self._loop.time()
+        if left > 0:
+            raise QuotaExceeded(max(1, math.ceil(left)))
+
+    @property
+    def is_throttled(self) -> bool:
+        return self._throttled_until > self._loop.time()
+
+    async def close_connections(self) -> None:
+        """The caller is gone."""
+        await self.publisher.close()
+        await self.cluster.close()
 
     async def close(self) -> None:
         """Disconnect; set `stopping` before, and give requests that are under way the time to end."""
         self.stopping.set()
-        await self.publisher.close()
-        await self.cluster.close()
+        if self.callers is not None:
+            await self.callers.close()
+        await self.close_connections()

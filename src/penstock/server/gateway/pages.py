@@ -5,9 +5,9 @@ A secured node wants to know for whom they are: the gateway shows it the stateme
 
 import asyncio
 import base64
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from penstock.core.sasl.delegation import SignedDelegation
+from penstock.client.cluster.security import StatedCaller
 
 STATEMENT_HEADER = "penstock-statement"
 
@@ -30,7 +30,7 @@ class NodePages:
         self._host = host
         self._port = port
 
-    def acting_for(self, caller: "StatedCaller") -> "NodePages":
+    def acting_for(self, caller: StatedCaller) -> "NodePages":
         """The same pages, as this caller sees them."""
         return _CallerPages(self._host, self._port, caller)
 
@@ -56,13 +56,6 @@ class NodePages:
                 return _page(await reader.read(-1))
             finally:
                 writer.close()
-
-
-class StatedCaller(Protocol):
-    """Somebody about whom there is a statement, a new one from time to time."""
-
-    @property
-    def signed(self) -> SignedDelegation: ...
 
 
 class _CallerPages(NodePages):

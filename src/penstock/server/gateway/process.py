@@ -23,8 +23,11 @@ from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.options import GatewayOptions
 
 if TYPE_CHECKING:
+    from penstock.server.gateway.tls import GatewayCertificates
     from penstock.server.grpc.server import GrpcServer
+    from penstock.server.http.rest_server import RestServer
 
+CERTIFICATE_SECONDS = 2.0
 # What the node is told once requests are served at every address, and again for as long as the loop turns.
 SERVING = b"serving\n"
 SIGNS_PER_TIMEOUT = 5
@@ -34,6 +37,7 @@ GRPC_RETRY_SECONDS = 1.0
 def main(arguments: Sequence[str]) -> int:
     """Serve until the node asks for the end, or ends itself."""
     options = msgspec.json.decode(arguments[0], type=GatewayOptions)
+    token = sys.stdin.read()
     log.configure(
         EventLogOptions(
             LogLevel[options.log_level.upper()], LogFormat(options.log_format), {"node": options.node_id}
@@ -48,12 +52,12 @@ def main(arguments: Sequence[str]) -> int:
     # Before there are threads: each has a priority of its own, that of the one which started it.
     os.nice(options.nice)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(options))
+        runner.run(serve(options, token))
     return 0
 
 
-async def serve(options: GatewayOptions) -> None:
-    """Open the servers, and close them when asked to."""
+async def serve(options: GatewayOptions, token: str = "") -> None:
+    """Open the servers, and close them when asked to; `token` is what the node knows us by."""
     # Here, and not above: the node imports this package for its options, and needs none of this.
     from penstock.server.http.app import rest_app
     from penstock.server.http.rest_server import RestServer
@@ -64,16 +68,24 @@ async def serve(options: GatewayOptions) -> None:
     node = socket.socket(fileno=options.node_descriptor)
     node.setblocking(False)
     loop.add_reader(node, _node_ended, node)
-    backend = GatewayBackend(options)
+    certificates = None
+    if options.tls is not None:
+        from penstock.server.gateway.tls import GatewayCertificates
+
+        certificates = GatewayCertificates(options.tls)
+    backend = GatewayBackend(options, token, certificates if options.has_kafka_tls else None)
     app = rest_app(backend)
     http = RestServer(app, options.rest, app, backend.memory)
-    await http.open(socket.socket(fileno=options.http_descriptor))
+    context = None if certificates is None else certificates.server_context
+    await http.open(socket.socket(fileno=options.http_descriptor), context)
     grpc = _grpc_server(backend)
     is_open = grpc is None or await _open(grpc)
     # Looking for cycles among the records of large batches costs a fifth of what handling them does.
     freeze_garbage_collector()
     async with asyncio.TaskGroup() as background:
         tasks = [background.create_task(_give_signs(node, options.hung_timeout_ms / 1_000))]
+        if certificates is not None:
+            tasks.append(background.create_task(_follow_certificates(certificates, http)))
         if grpc is not None and not is_open:
             tasks.append(background.create_task(_open_later(grpc)))
         await stop.wait()
@@ -94,6 +106,14 @@ async def _give_signs(node: socket.socket, timeout_seconds: float) -> None:
             # The node hangs itself and has enough to read, or is about to end us.
             node.send(SERVING)
         await asyncio.sleep(timeout_seconds / SIGNS_PER_TIMEOUT)
+
+
+async def _follow_certificates(certificates: "GatewayCertificates", http: "RestServer") -> None:
+    """Show new connections the certificate that is there; gRPC asks for it by itself."""
+    while True:
+        await asyncio.sleep(CERTIFICATE_SECONDS)
+        if certificates.check():
+            await http.replace_context(certificates.server_context)
 
 
 def _grpc_server(backend: GatewayBackend) -> "GrpcServer | None":

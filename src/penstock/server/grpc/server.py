@@ -12,6 +12,8 @@ from grpc_reflection.v1alpha import reflection
 from penstock.observability import log
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.grpc.options import GrpcOptions
+from penstock.server.grpc.callers import CallerServices, server_credentials
+from penstock.server.grpc.callers import ReflectionGate as _ReflectionGate
 from penstock.server.grpc.service import PenstockService
 from penstock.server.grpc.statuses import decoder
 from penstock.v1 import penstock_pb2
@@ -41,6 +43,7 @@ class GrpcServer:
         options = self._options
         self._server = grpc.aio.server(
             maximum_concurrent_rpcs=options.calls_max,
+            interceptors=[] if self._backend.callers is None else [_ReflectionGate(self._backend.callers)],
             options=[
                 ("grpc.max_receive_message_length", options.message_bytes_max),
                 ("grpc.max_send_message_length", -1),
@@ -52,14 +55,21 @@ class GrpcServer:
                 ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ],
         )
-        self._server.add_generic_rpc_handlers((_handlers(PenstockService(self._backend, options)),))
+        service: Any = PenstockService(self._backend, options)
+        if self._backend.callers is not None:
+            service = CallerServices(self._backend.callers, options)
+        self._server.add_generic_rpc_handlers((_handlers(service),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
             (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
         )
         host, port = self._backend.options.grpc
         try:
-            port = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            if self._backend.options.tls is None:
+                port = self._server.add_insecure_port(place)
+            else:
+                port = self._server.add_secure_port(place, server_credentials(self._backend.options.tls))
         except RuntimeError as error:
             raise OSError(f"gRPC cannot listen at {host}:{port}") from error
         await self._follow_readiness()
@@ -95,7 +105,7 @@ class GrpcServer:
             await self._health.set(name, status)
 
 
-def _handlers(service: PenstockService) -> Any:
+def _handlers(service: Any) -> Any:
     """The calls of the .proto. The generated registration would leave malformed requests to gRPC."""
     kinds = {
         (False, False): grpc.unary_unary_rpc_method_handler,

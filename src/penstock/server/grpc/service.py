@@ -55,6 +55,10 @@ class PenstockService:
         self._publisher = MessagePublisher(backend, MachineClock().wall, options)
         self._subscriptions = Subscriptions(backend, options.delivery_bytes_max)
 
+    def check_quota(self) -> None:
+        """Raise QuotaExceeded while brokers want the caller to wait."""
+        self._backend.check_quota()
+
     @with_status
     async def CreateTopic(self, request: Any, context: Any) -> Any:
         if request.replication_factor > REPLICATION_MAX:

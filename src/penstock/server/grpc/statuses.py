@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError, Message
 from penstock.client.cluster import ClusterError
 from penstock.core.protocol import ErrorCode
 from penstock.observability import log
+from penstock.server.gateway.backend import QuotaExceeded
 from penstock.server.gateway.errors import status_of
 from penstock.server.gateway.memory import RETRY_AFTER_SECONDS, MemoryShare, MemoryUsedUp
 
@@ -60,10 +61,14 @@ def with_status(method: Method) -> Method:
         try:
             if isinstance(request, Message):
                 memory.take(request.ByteSize())
+            service.check_quota()
             return await method(service, checked(request), context)
         except MemoryUsedUp as error:
             pushback = (("grpc-retry-pushback-ms", str(RETRY_AFTER_SECONDS * 1_000)),)
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), pushback)
+        except QuotaExceeded as error:
+            pushback = (("grpc-retry-pushback-ms", str(error.seconds * 1_000)),)
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, error.detail, pushback)
         except ClusterError as error:
             await context.abort(grpc_status(error), f"{error.code.name}: {error.detail}")
         except (grpc.aio.AbortError, grpc.aio.UsageError):

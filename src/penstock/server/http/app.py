@@ -1,6 +1,9 @@
 """The ASGI application of a gateway: every route, its limits, and errors as problem+json.
 
 `/api/v1/…` is the same as `/v1/…`.
+
+Where callers must say who they are, that is found out before anything of a request is read but its head; it is
+then served by the caller's own way to the cluster.
 """
 
 import re
@@ -13,31 +16,39 @@ from starlette.types import Message, Receive, Scope, Send
 
 from penstock.client.cluster import ClusterError
 from penstock.observability import log
-from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.gateway.backend import GatewayBackend, QuotaExceeded
+from penstock.server.gateway.callers import Caller, Callers, NotIdentified, credentials_of
 from penstock.server.gateway.memory import MemoryShare, MemoryUsedUp
 from penstock.server.http.body import ClientGone
 from penstock.server.http.openapi import openapi_routes
 from penstock.server.http.operations import (
+    CALLER,
     ESCAPED,
     MEMORY,
     Operation,
     OperationTable,
     PathEndpoint,
+    backend_of,
     escaped_path,
     problem_response,
 )
-from penstock.server.http.problem import Problem, failed, no_memory
+from penstock.server.http.problem import Problem, failed, no_memory, not_identified, problem_body
+from penstock.server.http.rest_server import CERTIFICATE, SoonOrigin
 from penstock.server.http.routes import FAMILIES
 from penstock.server.http.routes.publish import publish, publish_soon
+from penstock.server.http.security_headers import CHALLENGE
 from penstock.server.http.websocket import PATH, WebSocketEndpoint
 
 ALIAS = "/api/v1/"
+UNAUTHORIZED = 401
 # A slash in a name, as it stands in a path.
 SLASH = b"%2F"
 # Behind it stands the id of a message, whose own slashes may be written so.
 MESSAGES = b"/v1/messages/"
 # Who watches a node must see that it is busy, not that it is dead: these are served beside the limit.
 WATCHED = frozenset({"/health", "/ready", "/metrics", "/v1/admin/health", "/v1/admin/metrics"})
+# What is open to everyone, whoever they are.
+OPEN = frozenset({"/health", "/ready", "/v1/admin/health"})
 TOPICS, PUBLISH = "/v1/topics/", "/publish"
 PLAIN_PUBLISH = re.compile(rb"/v1/topics/([a-zA-Z0-9._-]+)/publish")
 
@@ -74,6 +85,36 @@ class RestApp:
         path: str = scope["path"]
         if path.startswith(ALIAS):
             scope["path"] = path[len("/api") :]
+        callers = self._backend.callers
+        if callers is None or (scope["path"] in OPEN and scope["type"] == "http"):
+            await self._admitted(scope, receive, send)
+            return
+        try:
+            caller = await self._identify(callers, scope)
+        except (Problem, ClusterError) as error:
+            await _refuse(error, scope, receive, send)
+            return
+        scope[CALLER] = caller
+        caller.uses += 1
+        try:
+            await self._admitted(scope, receive, send)
+        finally:
+            caller.uses -= 1
+            caller.used_at = self._backend.now()
+
+    async def _identify(self, callers: Callers, scope: Scope) -> Caller:
+        """Who is calling; Problem if it is nobody, or a page of another site on behalf of somebody."""
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        if _is_of_another_site(headers):
+            detail = "requests of pages of other sites are not served"
+            raise Problem(403, "Not allowed", detail)
+        certificate = scope.get("state", {}).get(CERTIFICATE)
+        try:
+            return await callers.identify(credentials_of(headers, scope["client"][0], certificate))
+        except NotIdentified:
+            raise not_identified() from None
+
+    async def _admitted(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._router(scope, receive, send)
             return
@@ -93,8 +134,18 @@ class RestApp:
         finally:
             self._requests -= 1
 
-    def serve_soon(self, url: bytes, content: bytes, respond: Callable[[int, bytes], None]) -> bool:
+    def serve_soon(
+        self, url: bytes, content: bytes, respond: Callable[[int, bytes], None], origin: SoonOrigin
+    ) -> bool:
         """Serve a publish without a task of its own; False if it must be served as any other request is."""
+        backend = self._backend
+        if backend.callers is not None:
+            caller = self._known_caller(backend.callers, origin)
+            if caller is None:
+                return False
+            backend = caller.backend
+        if backend.is_throttled:
+            return False
         limits = self._backend.limits
         if self._requests >= limits.requests_max or len(content) > limits.body_bytes_max:
             return False
@@ -108,11 +159,20 @@ class RestApp:
             memory.give_back(size)
             respond(status, body)
 
-        is_served = publish_soon(self._backend, found[1].decode(), content, responded)
+        is_served = publish_soon(backend, found[1].decode(), content, responded)
         if is_served:
             self._requests += 1
             memory.add(size)
         return is_served
+
+    def _known_caller(self, callers: Callers, origin: SoonOrigin) -> Caller | None:
+        if origin.client is None or _is_of_another_site(origin.headers):
+            return None
+        certificate = origin.app_state.get(CERTIFICATE)
+        try:
+            return callers.find(credentials_of(origin.headers, origin.client[0], certificate))
+        except NotIdentified:
+            return None
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
@@ -121,7 +181,7 @@ class RestApp:
             if topic and "/" not in topic:
                 # What is called most often is found without a search.
                 scope["path_params"] = {"topic": topic}
-                await publish(self._backend, scope, receive, send)
+                await publish(backend_of(scope, self._backend), scope, receive, send)
                 return
         await self._router(scope, receive, send)
 
@@ -138,14 +198,23 @@ class RestApp:
             memory.give_back(size)
 
         try:
+            if scope["path"] not in WATCHED:
+                backend_of(scope, self._backend).check_quota()
             await self._dispatch(scope, receive, watched)
             return
+        except QuotaExceeded as error:
+            response = problem_response(
+                failed(error.code, error.detail), {"retry-after": str(error.seconds)}
+            )
         except MemoryUsedUp as error:
             response = problem_response(no_memory(error))
         except Problem as problem:
             response = problem_response(problem)
+            await self._end_if_refused(scope, problem.status)
         except ClusterError as error:
-            response = problem_response(failed(error.code, error.detail))
+            reported = failed(error.code, error.detail)
+            response = problem_response(reported)
+            await self._end_if_refused(scope, reported.status)
         except ClientGone:
             return
         except Exception as error:
@@ -163,6 +232,41 @@ class RestApp:
         # What has begun cannot become an error: uvicorn closes the connection of an incomplete response.
         if not has_begun:
             await response(scope, receive, send)
+
+
+    async def _end_if_refused(self, scope: Scope, status: int) -> None:
+        """A caller that a broker does not believe any more has to say again who it is."""
+        callers, caller = self._backend.callers, scope.get(CALLER)
+        if status == UNAUTHORIZED and callers is not None and caller is not None:
+            await callers.refused(caller)
+
+
+def _is_of_another_site(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a browser sends this for a page that we did not serve: it may add credentials by itself."""
+    origin = host = None
+    for name, value in headers:
+        if name == b"origin":
+            origin = value
+        elif name == b"host":
+            host = value
+    return origin is not None and origin.partition(b"://")[2] != host
+
+
+async def _refuse(error: Problem | ClusterError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Respond to a caller that is not served."""
+    problem = error if isinstance(error, Problem) else failed(error.code, error.detail)
+    if scope["type"] == "http":
+        await problem_response(problem)(scope, receive, send)
+        return
+    # The handshake of a WebSocket is a request as any other.
+    await receive()
+    body = problem_body(problem.status, problem.body.title, problem.body.detail)
+    headers = [(b"content-type", b"application/problem+json"), (b"content-length", b"%d" % len(body))]
+    if problem.status == UNAUTHORIZED:
+        headers.append((b"www-authenticate", CHALLENGE.encode()))
+    start = {"type": "websocket.http.response.start", "status": problem.status, "headers": headers}
+    await send(start)
+    await send({"type": "websocket.http.response.body", "body": body})
 
 
 async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:

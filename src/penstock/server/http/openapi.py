@@ -14,6 +14,7 @@ from penstock import __version__
 from penstock.server.http.docs_page import DOCS_PAGE
 from penstock.server.http.operations import JSON, NoQuery, Operation, OperationTable
 from penstock.server.http.problem import PROBLEM_JSON, ProblemBody
+from penstock.server.http.security_headers import DOCS_POLICY
 
 _REF = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"{(\w+)(:\w+)?}")
@@ -114,6 +115,6 @@ def openapi_routes(families: Iterable[OperationTable]) -> list[BaseRoute]:
         return Response(document[0], media_type=JSON)
 
     async def docs(_: Request) -> Response:
-        return Response(DOCS_PAGE, media_type="text/html")
+        return Response(DOCS_PAGE, 200, {"content-security-policy": DOCS_POLICY}, "text/html")
 
     return [Route("/openapi.json", openapi), Route("/docs", docs)]

@@ -17,17 +17,29 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.gateway.callers import Caller
 from penstock.server.gateway.memory import RETRY_AFTER_SECONDS, MemoryShare
 from penstock.server.http.body import read_body
 from penstock.server.http.problem import PROBLEM_JSON, Problem, invalid, invalid_json, not_utf_8
+from penstock.server.http.security_headers import CHALLENGE
 
 JSON = "application/json"
 QUERY_FIELDS_MAX = 100
-SERVICE_UNAVAILABLE = 503
+UNAUTHORIZED, TOO_MANY_REQUESTS, SERVICE_UNAVAILABLE = 401, 429, 503
 # In the scope of a request whose path is that of `escaped_path`.
 ESCAPED = "penstock.escaped"
 # In the scope of every request: the `MemoryShare` that its body and its response count in.
 MEMORY = "penstock.memory"
+
+
+# In the scope of a request where callers say who they are: the `Caller`.
+CALLER = "penstock.caller"
+
+
+def backend_of(scope: Scope, shared: GatewayBackend) -> GatewayBackend:
+    """The way to the cluster for this request: its caller's own, or the one that everyone shares."""
+    caller: Caller | None = scope.get(CALLER)
+    return shared if caller is None else caller.backend
 
 
 class RestStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -124,7 +136,7 @@ class PathEndpoint:
         if ESCAPED in scope:
             scope["path_params"] = {name: unquote(text) for name, text in scope["path_params"].items()}
         if operation.is_asgi:
-            await operation.handler(self._backend, scope, receive, send)
+            await operation.handler(backend_of(scope, self._backend), scope, receive, send)
             return
         response = await self._respond(operation, scope, receive)
         await response(scope, receive, send)
@@ -146,7 +158,7 @@ class PathEndpoint:
             raw_path=scope["raw_path"],
             memory=scope[MEMORY],
         )
-        answer = await operation.handler(self._backend, request)
+        answer = await operation.handler(backend_of(scope, self._backend), request)
         if isinstance(answer, Response):
             return answer
         return Response(msgspec.json.encode(answer), operation.status, media_type=JSON)
@@ -166,6 +178,10 @@ def problem_response(problem: Problem, headers: Mapping[str, str] | None = None)
     """An error as the response to a request."""
     if problem.status == SERVICE_UNAVAILABLE:
         headers = {"retry-after": str(RETRY_AFTER_SECONDS), **(headers or {})}
+    elif problem.status == TOO_MANY_REQUESTS:
+        headers = {"retry-after": "1", **(headers or {})}
+    elif problem.status == UNAUTHORIZED:
+        headers = {"www-authenticate": CHALLENGE, **(headers or {})}
     return Response(msgspec.json.encode(problem.body), problem.status, headers, media_type=PROBLEM_JSON)
 
 

@@ -81,6 +81,12 @@ def no_memory(error: MemoryUsedUp) -> Problem:
     return Problem(503, "Too many bytes at once", str(error))
 
 
+def not_identified() -> Problem:
+    """A caller that is nobody. Why is said in the node's log: a stranger need not know."""
+    detail = "say who you are: an API key, a token, or a user and a password"
+    return Problem(401, "Not authenticated", detail, code=ErrorCode.SASL_AUTHENTICATION_FAILED.name)
+
+
 def failed(code: int, detail: str, field: str | None = None) -> Problem:
     """An error of the cluster."""
     status = status_of(code)

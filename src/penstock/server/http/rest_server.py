@@ -10,6 +10,7 @@ the application.
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from email.utils import formatdate
@@ -25,6 +26,8 @@ from penstock.runtime.loop import MachineClock
 from penstock.server.gateway.memory import MemoryBudget
 from penstock.server.gateway.options import RestOptions
 from penstock.server.http.problem import problem_body
+from penstock.server.http.security_headers import API_HEADERS as HEADERS
+from penstock.server.http.security_headers import API_TLS_HEADERS as TLS_HEADERS
 
 CLOSE_SECONDS = 0.5
 IDLE_SECONDS = 75
@@ -37,6 +40,8 @@ REASON_BYTES_MAX = 123
 # What every connection may have of a message that is not complete.
 ARRIVING_BYTES_MAX = 64 << 10
 PUBLISH = b"/publish"
+# In the state of a connection: what a client has shown of itself.
+CERTIFICATE = "certificate"
 OK = 200
 # Nobody waits for it: uvicorn sets one when a connection ends.
 _NOBODY_WAITS = asyncio.Event()
@@ -45,8 +50,18 @@ _NOBODY_WAITS = asyncio.Event()
 class SoonServer(Protocol):
     """What serves requests that came whole, as far as it can."""
 
-    def serve_soon(self, url: bytes, content: bytes, respond: Callable[[int, bytes], None]) -> bool:
+    def serve_soon(
+        self, url: bytes, content: bytes, respond: Callable[[int, bytes], None], origin: "SoonOrigin"
+    ) -> bool:
         """Call `respond` later with the status and the JSON; False if the application must serve it."""
+
+
+class SoonOrigin(Protocol):
+    """Where a request came from, as uvicorn's connection knows it."""
+
+    headers: list[tuple[bytes, bytes]]
+    client: tuple[str, int] | None
+    app_state: dict[str, Any]
 
 
 class _SoonCycle:
@@ -122,6 +137,8 @@ class RestConnection(SlowReader, HttpToolsProtocol):
     _linger: asyncio.TimerHandle | None = None
     _head_deadline: asyncio.TimerHandle | None = None
     soon: _SoonRequests | None = None
+    # The lines that every response has.
+    usual_headers = b""
     # The parts of a body so far, of a request that may be served soon.
     _parts: list[bytes] | None = None
     _idle: asyncio.TimerHandle | None = None
@@ -129,6 +146,10 @@ class RestConnection(SlowReader, HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        encrypted = transport.get_extra_info("ssl_object")
+        if encrypted is not None:
+            # For the application, which finds it in the state of each request's scope.
+            self.app_state[CERTIFICATE] = encrypted.getpeercert(binary_form=True)
         if len(self.connections) > self.options.connections_max:
             self.refuse(503, "Too many connections", f"there are {self.options.connections_max} already")
             return
@@ -216,7 +237,7 @@ class RestConnection(SlowReader, HttpToolsProtocol):
     def _serve_soon(self, content: bytes) -> bool:
         assert self.soon is not None
         cycle = _SoonCycle()
-        if not self.soon.serve(self.url, content, partial(self._respond, cycle)):
+        if not self.soon.serve(self.url, content, partial(self._respond, cycle), self):
             return False
         self.soon.begin_one()
         self._parts = None
@@ -235,10 +256,10 @@ class RestConnection(SlowReader, HttpToolsProtocol):
         self.soon.end_one()
         if cycle.disconnected:
             return
-        head = b"%bdate: %b\r\nserver: %b\r\ncontent-length: %d\r\ncontent-type: application/%b\r\n%b\r\n" % (
+        head = b"%bdate: %b\r\n%bcontent-length: %d\r\ncontent-type: application/%b\r\n%b\r\n" % (
             STATUS_LINE[status],
             self.server_state.default_headers[0][1],
-            SERVER,
+            self.usual_headers,
             len(body),
             b"json" if status == OK else b"problem+json",
             b"" if cycle.keep_alive else b"connection: close\r\n",
@@ -320,9 +341,9 @@ class RestConnection(SlowReader, HttpToolsProtocol):
         body = problem_body(status, title, detail)
         head = (
             f"HTTP/1.1 {status} {title}\r\ncontent-type: application/problem+json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n"
         )
-        self.transport.write(head.encode("ascii") + body)
+        self.transport.write(head.encode("ascii") + self.usual_headers + b"\r\n" + body)
         self.transport.close()
 
 
@@ -370,9 +391,10 @@ class RestServer:
     ) -> None:
         self._soon = None if soon is None else _SoonRequests(soon)
         shared = {"options": options, "memory": memory or MemoryBudget(options.in_flight_bytes_max)}
+        self._http_class: Any = type("_RestConnection", (RestConnection,), {**shared, "soon": self._soon})
         self._config = Config(
             app,
-            http=type("_RestConnection", (RestConnection,), {**shared, "soon": self._soon}),
+            http=self._http_class,
             ws=type("_RestWebSocket", (RestWebSocket,), shared),
             loop="none",
             lifespan="off",
@@ -387,13 +409,27 @@ class RestServer:
         self._state = ServerState()
         self._server: asyncio.Server | None = None
         self._date: asyncio.TimerHandle | None = None
+        self._listening: socket.socket | None = None
+        self._headers: list[tuple[bytes, bytes]] = []
 
-    async def open(self, listening: socket.socket) -> None:
-        """Accept connections from now on."""
+    async def open(self, listening: socket.socket, context: ssl.SSLContext | None = None) -> None:
+        """Accept connections from now on, with TLS if there is a context."""
+        usual = (("Server", SERVER.decode()), *(HEADERS if context is None else TLS_HEADERS))
+        self._headers = [(name.lower().encode(), value.encode()) for name, value in usual]
+        self._http_class.usual_headers = b"".join(b"%b: %b\r\n" % each for each in self._headers)
         self._config.load()
         self._set_date()
+        self._listening = listening
+        await self.replace_context(context)
+
+    async def replace_context(self, context: ssl.SSLContext | None) -> None:
+        """Give new connections another certificate. Those that exist stay, and none is refused meanwhile."""
+        assert self._listening is not None
+        before = self._server
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connection, sock=listening)
+        self._server = await loop.create_server(self._connection, sock=self._listening.dup(), ssl=context)
+        if before is not None:
+            before.close()
 
     def _connection(self) -> asyncio.Protocol:
         http_class: Any = self._config.http_protocol_class
@@ -404,13 +440,14 @@ class RestServer:
         """Keep the Date header true; once a second is as exact as it gets."""
         date = formatdate(MachineClock().wall() / 1_000, usegmt=True).encode()
         # In place: every connection has this list.
-        self._state.default_headers[:] = [(b"date", date), (b"server", SERVER)]
+        self._state.default_headers[:] = [(b"date", date), *self._headers]
         self._date = asyncio.get_running_loop().call_later(1.0, self._set_date)
 
     async def close(self) -> None:
         """Accept nothing more, let requests end that are under way, and close every connection."""
-        if self._server is not None:
+        if self._server is not None and self._listening is not None:
             self._server.close()
+            self._listening.close()
         if self._date is not None:
             self._date.cancel()
         for connection in list(self._state.connections):

@@ -18,3 +18,8 @@ HEADERS: Final = (
 TLS_HEADERS: Final = (*HEADERS, ("Strict-Transport-Security", "max-age=31536000"))
 # What a caller without an identity may come back with.
 CHALLENGE: Final = 'Bearer realm="penstock", Basic realm="penstock", charset="UTF-8"'
+# Of the gateway, some of whose pages have a policy of their own beside this one: both count.
+API_HEADERS: Final = tuple(
+    (name, "frame-ancestors 'none'" if value == CONTENT_POLICY else value) for name, value in HEADERS
+)
+API_TLS_HEADERS: Final = (*API_HEADERS, TLS_HEADERS[-1])

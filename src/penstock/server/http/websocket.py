@@ -43,6 +43,7 @@ from penstock.core.protocol.messages.queue_settle import ACKNOWLEDGE, REJECT, RE
 from penstock.core.queues.record_headers import PRIORITY, TTL_MS
 from penstock.observability import log
 from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.gateway.callers import Caller
 from penstock.server.gateway.leases import HeldLeases, receive
 from penstock.server.gateway.members import Place, PollingMember
 from penstock.server.gateway.memory import MemoryShare, MemoryUsedUp
@@ -56,7 +57,8 @@ from penstock.server.http.message_json import (
     outgoing,
     refused_field,
 )
-from penstock.server.http.problem import Problem, failed, invalid, invalid_json, no_memory
+from penstock.server.http.operations import CALLER, backend_of
+from penstock.server.http.problem import Problem, failed, invalid, invalid_json, no_memory, not_identified
 from penstock.server.http.routes.groups import DELAY_MS_MAX, message_fields, read_assigned
 
 PATH = "/v1/ws"
@@ -76,6 +78,7 @@ WIDTH_MAX = 8
 # Close codes beside those of RFC 6455.
 TRY_AGAIN_LATER = 1013
 IDLE, TAKEN_OVER, TOO_MANY_OPERATIONS, TOO_MANY_CONNECTIONS, BAD_CONSUMER = 4408, 4409, 4429, 4503, 4400
+NOT_AUTHENTICATED = 4401
 GOODBYE = (1000, 1001, 1005)
 # The gateway ends: its consumers go on at another one, with the leases that they have.
 SERVICE_RESTART = 1012
@@ -255,9 +258,10 @@ class WebSocketEndpoint:
     def __init__(self, backend: GatewayBackend, limits: WebSocketLimits | None = None) -> None:
         self._backend = backend
         self._limits = limits or WebSocketLimits(session_seconds=backend.options.session_timeout_ms / 1_000)
-        self._sessions: dict[str, WebSocketSession] = {}
+        # By user and id: nobody takes over what somebody else has.
+        self._sessions: dict[tuple[str, str], WebSocketSession] = {}
         # Consumers that were lost and may come back: what they had, and whether they have.
-        self._lost: dict[str, tuple[HeldLeases, asyncio.Event]] = {}
+        self._lost: dict[tuple[str, str], tuple[HeldLeases, asyncio.Event]] = {}
         self._connections = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -266,7 +270,9 @@ class WebSocketEndpoint:
             return
         await send({"type": "websocket.accept"})
         consumer, is_known = _consumer_of(scope["query_string"])
-        session = WebSocketSession(self._backend, self._limits, consumer, receive, send)
+        caller: Caller | None = scope.get(CALLER)
+        backend = backend_of(scope, self._backend)
+        session = WebSocketSession(backend, self._limits, consumer, receive, send)
         if not 0 < len(consumer) <= NAME_CHARS_MAX:
             detail = f"a consumer's id has 1 to {NAME_CHARS_MAX} characters"
             await session.refuse(BAD_CONSUMER, invalid("consumer", detail))
@@ -278,13 +284,21 @@ class WebSocketEndpoint:
         if self._backend.memory.is_used_up:
             await session.refuse(TRY_AGAIN_LATER, no_memory(self._backend.memory.refusal()))
             return
-        before = self._sessions.get(consumer)
+        place = ("" if caller is None else caller.user), consumer
+        before = self._sessions.get(place)
         if before is not None:
             before.end(TAKEN_OVER, Problem(409, "Taken over", "this consumer connected again"))
-        self._sessions[consumer] = session
-        await self._serve(consumer, session, is_known)
+        self._sessions[place] = session
+        if caller is None:
+            await self._serve(place, session, is_known)
+            return
+        ending = asyncio.get_running_loop().create_task(_end_with(caller, session))
+        try:
+            await self._serve(place, session, is_known)
+        finally:
+            ending.cancel()
 
-    async def _serve(self, consumer: str, session: "WebSocketSession", is_known: bool) -> None:
+    async def _serve(self, consumer: tuple[str, str], session: "WebSocketSession", is_known: bool) -> None:
         if consumer in self._lost:
             held, is_back = self._lost.pop(consumer)
             session.held.adopt(held)
@@ -304,7 +318,7 @@ class WebSocketEndpoint:
         elif code != SERVICE_RESTART and session.held:
             await self._await_return(consumer, session.held)
 
-    async def _await_return(self, consumer: str, held: HeldLeases) -> None:
+    async def _await_return(self, consumer: tuple[str, str], held: HeldLeases) -> None:
         """What a lost consumer had is its own for a while, and then goes to others."""
         is_back = asyncio.Event()
         self._lost[consumer] = held, is_back
@@ -320,6 +334,12 @@ class WebSocketEndpoint:
                 del self._lost[consumer]
         if not done:
             await held.fail_all()
+
+
+async def _end_with(caller: Caller, session: "WebSocketSession") -> None:
+    """End the connection of a caller that is nobody any more."""
+    await caller.ended.wait()
+    session.end(NOT_AUTHENTICATED, not_identified())
 
 
 def _consumer_of(query: bytes) -> tuple[str, bool]:
@@ -477,6 +497,8 @@ class WebSocketSession:
             self._operations -= 1
 
     async def _perform(self, frame: Any, is_binary: bool) -> dict[str, Any]:  # noqa: C901 - one case each
+        if isinstance(frame, _From | TextEnqueue | BinaryEnqueue):
+            self._backend.check_quota()
         match frame:
             case TextEnqueue() | BinaryEnqueue():
                 return await self._enqueue(frame)

@@ -195,9 +195,12 @@ class Stage:
         authorizer: Authorizer | None = self.authorizer
         if self._is_secured:
             self.audit_log = audit_log_of(runtime, self.options, self.backstage.audit_topic)
-            security = NodeSecurity(runtime, self.options.security, self.audit_log)
+            security = NodeSecurity(
+                runtime, self.options.security, backend.access.key_uses, self.audit_log
+            )
             authorizer, self.audit = security.authorizer, security.audit
             self._listener_security = security.listener("SASL_PLAINTEXT")
+            security.follow(backend.controller)
             security.start(backend, ())
         self._fetch_server = ListenerContext(
             backend=backend,
