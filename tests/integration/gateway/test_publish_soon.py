@@ -13,7 +13,7 @@ import pytest
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.options import GatewayOptions, RestOptions
 from penstock.server.http.app import rest_app
-from penstock.server.http.rest_server import RestServer
+from penstock.server.http.rest_server import RestServer, SoonOrigin
 from penstock.testing import Broker
 
 names = (f"soon-{number}" for number in itertools.count())
@@ -28,8 +28,10 @@ class Counted:
         self.served = self.left = 0
         self.has_served = asyncio.Event()
 
-    def serve_soon(self, url: bytes, content: bytes, respond: Callable[[int, bytes], None]) -> bool:
-        is_served = self._serve_soon(url, content, respond)
+    def serve_soon(
+        self, url: bytes, content: bytes, respond: Callable[[int, bytes], None], origin: SoonOrigin
+    ) -> bool:
+        is_served = self._serve_soon(url, content, respond, origin)
         self.served += is_served
         self.has_served.set()
         self.left += not is_served

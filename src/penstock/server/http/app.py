@@ -19,6 +19,7 @@ from penstock.observability import log
 from penstock.server.gateway.backend import GatewayBackend, QuotaExceeded
 from penstock.server.gateway.callers import Caller, Callers, NotIdentified, credentials_of
 from penstock.server.gateway.memory import MemoryShare, MemoryUsedUp
+from penstock.server.gateway.permissions import OPEN, REST
 from penstock.server.http.body import ClientGone
 from penstock.server.http.openapi import openapi_routes
 from penstock.server.http.operations import (
@@ -48,7 +49,7 @@ MESSAGES = b"/v1/messages/"
 # Who watches a node must see that it is busy, not that it is dead: these are served beside the limit.
 WATCHED = frozenset({"/health", "/ready", "/metrics", "/v1/admin/health", "/v1/admin/metrics"})
 # What is open to everyone, whoever they are.
-OPEN = frozenset({"/health", "/ready", "/v1/admin/health"})
+OPEN_PATHS = frozenset(path for (_, path), needs in REST.items() if needs == OPEN)
 TOPICS, PUBLISH = "/v1/topics/", "/publish"
 PLAIN_PUBLISH = re.compile(rb"/v1/topics/([a-zA-Z0-9._-]+)/publish")
 
@@ -86,7 +87,7 @@ class RestApp:
         if path.startswith(ALIAS):
             scope["path"] = path[len("/api") :]
         callers = self._backend.callers
-        if callers is None or (scope["path"] in OPEN and scope["type"] == "http"):
+        if callers is None or (scope["path"] in OPEN_PATHS and scope["type"] == "http"):
             await self._admitted(scope, receive, send)
             return
         try:
