@@ -29,7 +29,9 @@ def create(
         metavar="OPERATION",
         help="What the key is for, of what its user may do, such as `read`; once for each. Everything without it.",
     ),
-    description: str = typer.Option("", "--description", metavar="TEXT", help="What the key is for, in words."),
+    description: str = typer.Option(
+        "", "--description", metavar="TEXT", help="What the key is for, in words."
+    ),
     as_json: bool = JSON_OPTION,
     bootstrap: str = BOOTSTRAP,
     options: list[str] | None = CLIENT_OPTION,

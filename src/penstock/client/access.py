@@ -327,9 +327,12 @@ class AccessAdmin:
             answers = [connection.ask(request)]
             known = connection.ask(MetadataRequest(topics=(), allow_auto_topic_creation=False)).brokers
         for broker in known[:BROKERS_ASKED_MAX] if len(known) > 1 else ():
-            with suppress(OSError, ClientError), closing(
-                connect(Endpoint(f"{broker.host}:{broker.port}", self._endpoint.options))
-            ) as connection:
+            with (
+                suppress(OSError, ClientError),
+                closing(
+                    connect(Endpoint(f"{broker.host}:{broker.port}", self._endpoint.options))
+                ) as connection,
+            ):
                 answers.append(connection.ask(request))
         return answers
 

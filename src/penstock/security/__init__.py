@@ -11,9 +11,12 @@ for what it cost. A listener without an authorizer allows everything at no charg
     audit           who did what, and whether it was allowed
     acls, quotas    the rules and limits of the metadata; `access_control` is the authorizer made of both
     certificates    a private authority for those who have none
+    callers         who calls over HTTP and gRPC: API keys, tokens, passwords, certificates
+    delegations     statements of nodes about callers, by which their gateways act for these
+    key_uses        when API keys were last used
     options         what can be chosen
 
-Left out: identities for HTTP and gRPC, and for nodes among themselves; encryption at rest.
+Left out: encryption at rest.
 """
 
 from penstock.core.metadata.access import AclOperation, ResourceType

@@ -97,9 +97,7 @@ def test_pages_need_describe_on_the_cluster_and_health_needs_nothing(secured_gat
     metrics = f"http://{gate.node.ready['metrics']}"
     nobody = gate.key("nobody")
     scraper = gate.key("scraper")
-    gate.admin.create_acls(
-        allow("scraper", ResourceType.CLUSTER, "kafka-cluster", AclOperation.DESCRIBE)
-    )
+    gate.admin.create_acls(allow("scraper", ResourceType.CLUSTER, "kafka-cluster", AclOperation.DESCRIBE))
     import httpx
 
     for base in (gate.url, metrics):

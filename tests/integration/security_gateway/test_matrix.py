@@ -45,7 +45,9 @@ def ask(gate: SecuredGateway, method: str, path: str, key: str | None) -> int:
     body = BODIES.get(path)
     if path.endswith(("/ack", "/nack", "/renew")):
         body = RECEIPTS
-    return gate.ask(method, url, key, **({} if body is None or method == "GET" else {"json": body})).status_code
+    return gate.ask(
+        method, url, key, **({} if body is None or method == "GET" else {"json": body})
+    ).status_code
 
 
 @pytest.fixture(scope="module")

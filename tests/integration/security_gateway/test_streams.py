@@ -25,18 +25,14 @@ def code(error: pytest.ExceptionInfo[grpc.RpcError]) -> Any:
 def test_grpc_asks_who_is_calling_and_rules_decide(secured_gateway: SecuredGateway) -> None:
     gate = secured_gateway
     key = gate.key("gina")
-    gate.admin.create_acls(
-        allow("gina", ResourceType.TOPIC, "gina", AclOperation.WRITE, AclOperation.CREATE)
-    )
+    gate.admin.create_acls(allow("gina", ResourceType.TOPIC, "gina", AclOperation.WRITE, AclOperation.CREATE))
     with gate.channel() as channel:
         stub = PenstockStub(channel)
         with pytest.raises(grpc.RpcError) as nobody:
             stub.ListTopics(proto.ListTopicsRequest(), timeout=20)
         assert code(nobody) is grpc.StatusCode.UNAUTHENTICATED
         with pytest.raises(grpc.RpcError) as denied:
-            stub.Publish(
-                proto.PublishRequest(topic="other", value=b"x"), metadata=bearer(key), timeout=20
-            )
+            stub.Publish(proto.PublishRequest(topic="other", value=b"x"), metadata=bearer(key), timeout=20)
         assert code(denied) is grpc.StatusCode.PERMISSION_DENIED
         stored = stub.Publish(
             proto.PublishRequest(topic="gina", value=b"x"), metadata=[("x-api-key", key)], timeout=20

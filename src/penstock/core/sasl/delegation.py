@@ -95,17 +95,13 @@ def read_statement(statement: bytes) -> Delegation:
 
 def is_signed(secret: bytes, signed: SignedDelegation) -> bool:
     """Whether the key is that of the statement."""
-    return bool(secret) and hmac.compare_digest(
-        hmac.digest(secret, signed.statement, "sha256"), signed.key
-    )
+    return bool(secret) and hmac.compare_digest(hmac.digest(secret, signed.statement, "sha256"), signed.key)
 
 
 class DelegateExchange:
     """One login by a statement. `problem_with` returns why the statement does not count, or None."""
 
-    def __init__(
-        self, secret: bytes, nonce: bytes, problem_with: Callable[[Delegation], str | None]
-    ) -> None:
+    def __init__(self, secret: bytes, nonce: bytes, problem_with: Callable[[Delegation], str | None]) -> None:
         self._secret = secret
         self._nonce = nonce
         self._problem_with = problem_with

@@ -44,9 +44,7 @@ class GatewayTls(msgspec.Struct, frozen=True):
 
     @property
     def options(self) -> TlsOptions:
-        return TlsOptions(
-            self.certificate, self.key, self.authority, self.client_auth, self.version_min
-        )
+        return TlsOptions(self.certificate, self.key, self.authority, self.client_auth, self.version_min)
 
 
 class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -204,9 +204,7 @@ class RestApp:
             await self._dispatch(scope, receive, watched)
             return
         except QuotaExceeded as error:
-            response = problem_response(
-                failed(error.code, error.detail), {"retry-after": str(error.seconds)}
-            )
+            response = problem_response(failed(error.code, error.detail), {"retry-after": str(error.seconds)})
         except MemoryUsedUp as error:
             response = problem_response(no_memory(error))
         except Problem as problem:
@@ -233,7 +231,6 @@ class RestApp:
         # What has begun cannot become an error: uvicorn closes the connection of an incomplete response.
         if not has_begun:
             await response(scope, receive, send)
-
 
     async def _end_if_refused(self, scope: Scope, status: int) -> None:
         """A caller that a broker does not believe any more has to say again who it is."""

@@ -101,7 +101,9 @@ PUT = b"PUT "
 OPEN_PAGES = frozenset({"/health", "/ready"})
 # Resources that know by something else who is calling.
 PRIVATE_PREFIX = "/v1/gateway/"
-NOT_IDENTIFIED = HttpResponse(401, b"who is calling? see WWW-Authenticate\n", TEXT, (("WWW-Authenticate", CHALLENGE),))
+NOT_IDENTIFIED = HttpResponse(
+    401, b"who is calling? see WWW-Authenticate\n", TEXT, (("WWW-Authenticate", CHALLENGE),)
+)
 NOT_ALLOWED = HttpResponse(403, b"this needs Describe on the cluster\n")
 
 
