@@ -27,7 +27,7 @@ def create(
         None,
         "--operation",
         metavar="OPERATION",
-        help="What the key is for, of what its user may do, such as `read`; once for each. Everything without it.",
+        help="Limits the key to an operation, such as `read`, of what its user may do; once for each.",
     ),
     description: str = typer.Option(
         "", "--description", metavar="TEXT", help="What the key is for, in words."

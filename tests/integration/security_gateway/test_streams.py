@@ -5,6 +5,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.empty_pb2 import Empty
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
@@ -18,6 +19,12 @@ def bearer(key: str) -> list[tuple[str, str]]:
     return [("authorization", f"Bearer {key}")]
 
 
+def read_all(socket: Any) -> None:
+    """Until the connection ends."""
+    while True:
+        socket.recv(timeout=60)
+
+
 def code(error: pytest.ExceptionInfo[grpc.RpcError]) -> Any:
     return error.value.code()
 
@@ -29,7 +36,7 @@ def test_grpc_asks_who_is_calling_and_rules_decide(secured_gateway: SecuredGatew
     with gate.channel() as channel:
         stub = PenstockStub(channel)
         with pytest.raises(grpc.RpcError) as nobody:
-            stub.ListTopics(proto.ListTopicsRequest(), timeout=20)
+            stub.ListTopics(Empty(), timeout=20)
         assert code(nobody) is grpc.StatusCode.UNAUTHENTICATED
         with pytest.raises(grpc.RpcError) as denied:
             stub.Publish(proto.PublishRequest(topic="other", value=b"x"), metadata=bearer(key), timeout=20)
@@ -71,8 +78,7 @@ def test_a_websocket_is_opened_by_somebody_and_ends_with_the_key(secured_gateway
         assert "TOPIC_AUTHORIZATION_FAILED" in json.dumps(reply)
         gate.admin.delete_api_key(made.id)
         with pytest.raises(ConnectionClosed) as closed:
-            while True:
-                socket.recv(timeout=60)
+            read_all(socket)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 4401
 

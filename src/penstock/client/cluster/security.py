@@ -28,7 +28,7 @@ class ClusterTls(Protocol):
 
 
 class ClusterSecurity:
-    """How connections are opened, and for whom; `on_throttle` hears for how many ms a broker wants us to wait."""
+    """How connections are opened, and for whom; `on_throttle` hears how many ms brokers want us to wait."""
 
     def __init__(
         self,

@@ -123,13 +123,16 @@ def alter_scram_credentials(
         )
     facts: list[Fact] = [ScramCredentialRemoved(command.user, each) for each in command.removed]
     facts += [ScramCredentialSet(credential) for credential in command.added]
-    if command.removed and not command.added:
-        left = [each for each in ScramMechanism if each not in command.removed]
-        if not any((command.user, each) in image.credentials for each in left):
-            # The user is gone, and so is what stands for it.
-            keys = [key.id for key in image.api_keys.values() if key.user == command.user]
-            facts += map(ApiKeyRemoved, keys)
-    return Decision(tuple(facts), Ok())
+    return Decision((*facts, *_keys_that_go(image, command)), Ok())
+
+
+def _keys_that_go(image: MetadataImage, command: AlterScramCredentials) -> list[Fact]:
+    """With its last password a user is gone, and so is what stands for it."""
+    left = [each for each in ScramMechanism if each not in command.removed]
+    stays = command.added or any((command.user, each) in image.credentials for each in left)
+    if stays or not command.removed:
+        return []
+    return [ApiKeyRemoved(key.id) for key in image.api_keys.values() if key.user == command.user]
 
 
 def _problem_with_credential(user: str, credential: ScramCredential) -> str | None:

@@ -2,9 +2,9 @@
 
     request ─► identify ─► Caller ─► its own GatewayBackend ─► connections that log in as the caller
 
-The node knows who somebody is (`logins`); the gateway remembers that for as long as the node says so, and asks
-again every few seconds while the caller is there. What a caller may do is decided on the Kafka port, by the same
-rules, quotas and log as for everyone else: here nothing is decided but that nobody is anonymous.
+The node knows who somebody is (`logins`); the gateway remembers that for as long as the node says so, and
+asks again every few seconds while the caller is there. What a caller may do is decided on the Kafka port, by
+the same rules, quotas and log as for everyone else: here nothing is decided but that nobody is anonymous.
 
 A caller is a user at a host, by one of its credentials. Those who were not heard of for a while lose their
 connections, and whoever is revoked does at once: `ended` tells those who serve streams.

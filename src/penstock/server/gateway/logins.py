@@ -1,8 +1,11 @@
 """What a gateway asks its node about callers, on the node's private port: who they are, and whether still.
 
-    PUT /v1/gateway/login   {"token": …, "host": …, "authorization": …}  ─►  200 {"user": …, "statement": …, "key": …}
-    PUT /v1/gateway/renew   {"token": …, "statement": …, "key": …}       ─►  401 if it is nobody (any more)
-                                                                             503 while the cluster has no secret
+    PUT /v1/gateway/login   {"token": …, "host": …, "authorization": …}
+    PUT /v1/gateway/renew   {"token": …, "statement": …, "key": …}
+
+    200  {"user": …, "statement": …, "key": …}
+    401  it is nobody (any more)
+    503  the cluster has no secret yet
 
 The token is a secret of the node and the gateway that it has started; nobody else is answered.
 """

@@ -1,6 +1,6 @@
 """Pages that the node itself serves, on a port of the loopback interface: health, readiness, metrics.
 
-A secured node wants to know for whom they are: the gateway shows it the statement that it has about the caller.
+A secured node wants to know for whom they are: the gateway shows it what it has about the caller.
 """
 
 import asyncio

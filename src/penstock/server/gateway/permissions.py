@@ -1,8 +1,8 @@
 """Which operation each route of each server needs, in one table.
 
-The rights are asked for on the Kafka port, where the gateway acts as the caller; the node itself asks for those
-of its pages. A route that is not listed here fails a test. `OPEN` needs nobody; `IDENTITY` needs somebody, and
-what is shown is what they may see.
+The rights are asked for on the Kafka port, where the gateway acts as the caller; the node itself asks for
+those of its pages. A route that is not listed here fails a test. `OPEN` needs nobody; `IDENTITY` needs
+somebody, and what is shown is what they may see.
 """
 
 from typing import Final, NamedTuple, TypeAlias

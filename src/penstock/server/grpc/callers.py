@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from penstock.v1 import penstock_pb2
 DESCRIPTOR = penstock_pb2.DESCRIPTOR.services_by_name["Penstock"]
 WHO = "say who you are: an API key, a token, or a user and a password"
 REFLECTION = "/grpc.reflection."
-Method = Callable[[Any, Any], Awaitable[Any]]
 
 
 def credentials(context: Any) -> Credentials:
@@ -83,10 +82,10 @@ async def identify(callers: Callers, context: Any) -> Caller:
     raise AssertionError("the call was aborted")
 
 
-async def _unless_ended(caller: Caller, work: Awaitable[Any], context: Any) -> Any:
+async def _unless_ended(caller: Caller, work: Coroutine[Any, Any, Any], context: Any) -> Any:
     """What the call returns; it ends when its caller is nobody any more."""
     loop = asyncio.get_running_loop()
-    call, ended = asyncio.ensure_future(work), loop.create_task(caller.ended.wait())
+    call, ended = loop.create_task(work), loop.create_task(caller.ended.wait())
     try:
         await asyncio.wait((call, ended), return_when=asyncio.FIRST_COMPLETED)
     finally:

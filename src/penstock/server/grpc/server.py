@@ -11,9 +11,9 @@ from grpc_reflection.v1alpha import reflection
 
 from penstock.observability import log
 from penstock.server.gateway.backend import GatewayBackend
-from penstock.server.grpc.options import GrpcOptions
 from penstock.server.grpc.callers import CallerServices, server_credentials
 from penstock.server.grpc.callers import ReflectionGate as _ReflectionGate
+from penstock.server.grpc.options import GrpcOptions
 from penstock.server.grpc.service import PenstockService
 from penstock.server.grpc.statuses import decoder
 from penstock.v1 import penstock_pb2

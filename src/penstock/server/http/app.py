@@ -2,8 +2,8 @@
 
 `/api/v1/…` is the same as `/v1/…`.
 
-Where callers must say who they are, that is found out before anything of a request is read but its head; it is
-then served by the caller's own way to the cluster.
+Where callers must say who they are, that is found out before anything of a request is read but its head; it
+is then served by the caller's own way to the cluster.
 """
 
 import re
@@ -186,7 +186,7 @@ class RestApp:
                 return
         await self._router(scope, receive, send)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: C901 - one per error
         has_begun = False
         memory = scope[MEMORY] = MemoryShare(self._backend.memory)
 

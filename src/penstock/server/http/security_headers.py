@@ -1,4 +1,4 @@
-"""What every HTTP response tells a browser: it is what it says it is, belongs nowhere else, and is not kept."""
+"""What every HTTP response tells a browser: it is what it says, belongs nowhere else, and is not kept."""
 
 from typing import Final
 

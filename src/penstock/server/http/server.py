@@ -160,7 +160,7 @@ class HttpLimits:
 class HttpServer:
     """Serves pages at one address, on the node's loop."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what a server has
         self,
         runtime: Runtime,
         pages: Mapping[str, Page],

@@ -496,7 +496,9 @@ class WebSocketSession:
             # Replies that nobody reads count as well: they are kept until somebody does.
             self._operations -= 1
 
-    async def _perform(self, frame: Any, is_binary: bool) -> dict[str, Any]:  # noqa: C901 - one case each
+    async def _perform(  # noqa: C901, PLR0912 - one case each
+        self, frame: Any, is_binary: bool
+    ) -> dict[str, Any]:
         if isinstance(frame, _From | TextEnqueue | BinaryEnqueue):
             self._backend.check_quota()
         match frame:
