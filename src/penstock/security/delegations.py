@@ -2,8 +2,8 @@
 
 A node signs with the secret that the metadata have, and checks what others have signed with it. A statement
 counts for half a minute, and while what it was made by does: an API key that is there, a password that was
-not changed, a token or a certificate whose time is not over. So whoever is revoked is out as soon as a node has
-the metadata, and half a minute after a gateway has lost its node.
+not changed, a token or a certificate whose time is not over. So whoever is revoked is out as soon as a node
+has the metadata, and half a minute after a gateway has lost its node.
 """
 
 import hashlib

@@ -9,8 +9,10 @@ from google.protobuf.message_factory import GetMessageClass
 from penstock.core.metadata.access import ResourceType
 from penstock.server.gateway.permissions import GRPC, IDENTITY, OPEN, REST, Needs
 from penstock.v1 import penstock_pb2 as proto
-from penstock.v1.penstock_pb2_grpc import PenstockStub
+from penstock.v1 import penstock_pb2_grpc
 from tests.integration.security_gateway.conftest import SecuredGateway, allow
+
+STUB: Any = penstock_pb2_grpc.PenstockStub
 
 RECEIPTS = {"receipts": ["r"]}
 BODIES: dict[str, Any] = {
@@ -30,7 +32,7 @@ BODIES: dict[str, Any] = {
 }
 QUERIES = {
     "/v1/groups/{group}/poll": "?member_id=m&topics=matrix",
-    "/consume": "?topic=matrix&group=matrix&member_id=m",
+    "/consume": "?topic=matrix&partition=0&offset=0",
 }
 NAMES = {
     "{topic}": "matrix", "{group}": "matrix", "{partition}": "0", "{offset}": "0",
@@ -106,7 +108,7 @@ def call(stub: Any, method: str, request: Any) -> None:
 @pytest.mark.parametrize("method", list(GRPC))
 def test_a_call_without_an_identity_is_not_served(secured_gateway: SecuredGateway, method: str) -> None:
     with secured_gateway.channel() as channel:
-        stub = PenstockStub(channel)
+        stub = STUB(channel)
         request = request_of(method)
         with pytest.raises(grpc.RpcError) as refused:
             call(stub, method, request)

@@ -11,8 +11,10 @@ from websockets.sync.client import connect
 
 from penstock.core.metadata.access import AclOperation, ResourceType
 from penstock.v1 import penstock_pb2 as proto
-from penstock.v1.penstock_pb2_grpc import PenstockStub
+from penstock.v1 import penstock_pb2_grpc
 from tests.integration.security_gateway.conftest import SecuredGateway, allow
+
+STUB: Any = penstock_pb2_grpc.PenstockStub
 
 
 def bearer(key: str) -> list[tuple[str, str]]:
@@ -34,7 +36,7 @@ def test_grpc_asks_who_is_calling_and_rules_decide(secured_gateway: SecuredGatew
     key = gate.key("gina")
     gate.admin.create_acls(allow("gina", ResourceType.TOPIC, "gina", AclOperation.WRITE, AclOperation.CREATE))
     with gate.channel() as channel:
-        stub = PenstockStub(channel)
+        stub = STUB(channel)
         with pytest.raises(grpc.RpcError) as nobody:
             stub.ListTopics(Empty(), timeout=20)
         assert code(nobody) is grpc.StatusCode.UNAUTHENTICATED
@@ -52,7 +54,7 @@ def test_a_grpc_stream_ends_with_its_key(secured_gateway: SecuredGateway) -> Non
     made = gate.admin.create_api_key("admin")
     gate.ask("POST", "/v1/topics", made.secret, json={"name": "watched"})
     with gate.channel() as channel:
-        stream = PenstockStub(channel).Subscribe(
+        stream = STUB(channel).Subscribe(
             proto.SubscribeRequest(topics=["watched"], mode=proto.MODE_LOG), metadata=bearer(made.secret)
         )
         # The stream has its start.
@@ -110,7 +112,7 @@ def test_a_caller_over_its_quota_is_told_to_wait(secured_gateway: SecuredGateway
     assert statuses[-1] == 429
     assert int(response.headers["retry-after"]) >= 1
     with gate.channel() as channel, pytest.raises(grpc.RpcError) as waiting:
-        PenstockStub(channel).Publish(
+        STUB(channel).Publish(
             proto.PublishRequest(topic="quinn", value=b"x"), metadata=bearer(key), timeout=20
         )
     assert code(waiting) is grpc.StatusCode.RESOURCE_EXHAUSTED

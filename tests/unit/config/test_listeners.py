@@ -149,7 +149,10 @@ def test_a_listener_for_every_interface_is_warned_about() -> None:
 @pytest.mark.parametrize(
     ("assignment", "complaint"),
     [
-        ("security.enabled=true", "security.enabled: REST, WebSocket and gRPC do not ask who is calling"),
+        (
+            "listen.protocol=SASL_PLAINTEXT",
+            "listen.protocol SASL_PLAINTEXT: REST, WebSocket and gRPC ask who is",
+        ),
     ],
 )
 def test_what_a_node_cannot_do_yet_is_said_and_not_ignored(assignment: str, complaint: str) -> None:
