@@ -1,4 +1,4 @@
-"""What a peer says to a member of the quorum: messages and their entries, up to the machine that gets them."""
+"""What a peer says to a member of the quorum: messages and entries, up to the machine that gets them."""
 
 import random
 from collections.abc import Sequence
@@ -78,9 +78,8 @@ def a_message(rng: random.Random) -> bytes:
 
 def _message(rng: random.Random, term: Term) -> RaftMessage:
     index = Index(rng.randint(0, 4))
-    facts = encode_facts(
-        Offset(2), [ClusterIdSet("ckoCk10FRIC9otvJhmyoWA"), TopicCreated(TopicName("a"), TopicId(UUID(int=7)))]
-    )
+    topic = TopicCreated(TopicName("a"), TopicId(UUID(int=7)))
+    facts = encode_facts(Offset(2), [ClusterIdSet("ckoCk10FRIC9otvJhmyoWA"), topic])
     contents = (None, facts, MEMBERS)
     entries = tuple(Entry(Index(index + 1 + n), term, rng.choice(contents)) for n in range(rng.randint(0, 3)))
     kinds: tuple[RaftMessage, ...] = (

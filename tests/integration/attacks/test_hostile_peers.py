@@ -101,10 +101,10 @@ def hostile_frames(rng: random.Random, topic_ids: tuple[UUID, ...]) -> Iterator[
             value_of(MESSAGES[5], rng, topic_ids), name=command.__name__, content=content
         )
         yield bytes((CONTROL,)) + encode_frame(RpcFrame(False, rng.getrandbits(40), submit))
-    for kind in ReplicationFrameKind:
+    for frame in ReplicationFrameKind:
         key = rng.choice(topic_ids).bytes + struct.pack("<i", rng.choice((0, 1, -1)))
         numbers = b"".join(struct.pack("<q", rng.choice(INTEGERS)) for _ in range(8))
-        yield bytes((REPLICATION, kind)) + key + numbers[: rng.choice((4, 8, 12, 20, 28))]
+        yield bytes((REPLICATION, frame)) + key + numbers[: rng.choice((4, 8, 12, 20, 28))]
     yield bytes((REPLICATION,)) + a_fetch(rng, topic_ids)
     yield bytes((rng.choice((0, 4, 255)),)) + rng.randbytes(50)
 

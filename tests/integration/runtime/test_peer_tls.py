@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from penstock.core.model import NodeId
 from penstock.observability import log
@@ -264,7 +265,8 @@ def test_replaced_certificates_count_for_new_links_and_old_links_stay(
     for suffix in ("pem", "key"):
         (directory / f"node-1.{suffix}").unlink()
     create_node_certificate(directory, NodeId(1), ["127.0.0.1"])
-    bench.until(lambda: options.tls is not None and options.tls.server is not before)
+    tls = options.tls
+    bench.until(lambda: tls.server is not before)
     bench.node(3, RuntimeOptions(tls=proven(authority, 2).tls)).transport.connect(listener.address, later)
     bench.node(2, proven(authority, 2)).transport.connect(listener.address, later)
     bench.until(lambda: later.peers and later.endings)
@@ -307,5 +309,5 @@ def test_a_rule_finds_the_node_in_the_subject(authority: Path) -> None:
     found = PeerCertificates(tls_options(authority, "node-1", rules=rules), NodeId(1))
     der = x509.load_pem_x509_certificate((authority / "alice.pem").read_bytes())
 
-    assert found.node_of(der.public_bytes(certificates.serialization.Encoding.DER)) == 7
+    assert found.node_of(der.public_bytes(Encoding.DER)) == 7
     assert datetime.now(UTC) < der.not_valid_after_utc
