@@ -331,9 +331,7 @@ class Java:
         self._directory = directory
 
     def visit(self, login: Login, topic: str) -> Outcome:
-        return self._program.ask(
-            settings=login.java(self._directory), topic=topic, value=VALUE.decode()
-        )
+        return self._program.ask(settings=login.java(self._directory), topic=topic, value=VALUE.decode())
 
 
 @pytest.fixture(scope="module")

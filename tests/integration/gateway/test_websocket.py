@@ -224,8 +224,10 @@ def test_a_malformed_frame_gets_one_clear_error_and_the_connection_stays(
 def test_bytes_that_are_no_messagepack_are_not_called_json(socket: Socket) -> None:
     socket.connection.send(b"\xc1")
 
-    error = msgspec.msgpack.decode(socket.connection.recv(timeout=20))
+    answer = socket.connection.recv(timeout=20)
 
+    assert isinstance(answer, bytes)
+    error = msgspec.msgpack.decode(answer)
     assert error["detail"].startswith("this is not MessagePack:"), error
 
 

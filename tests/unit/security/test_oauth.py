@@ -65,7 +65,7 @@ def test_a_token_of_the_issuer_counts(tmp_path: Path) -> None:
 
 
 def forged_none() -> str:
-    return jwt.encode({"sub": "admin", "exp": LATER}, None, "none", {"kid": "k"})
+    return jwt.encode({"sub": "admin", "exp": LATER}, "", "none", {"kid": "k"})
 
 
 def forged_with_the_public_key() -> str:

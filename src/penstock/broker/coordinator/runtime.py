@@ -181,9 +181,6 @@ class CoordinatorSpec(Generic[M, C, F]):
     served_below_min_isr: tuple[type, ...] = ()
     # Commands that only this node itself sends: they are decided without a lease.
     own_commands: tuple[type, ...] = ()
-    # Commands whose replies do not wait for the log: nothing may come of them before this node has appended
-    # to the same log.
-    unlogged_commands: tuple[type, ...] = ()
     # What to append before the first command, to correct for changes while there was no leader.
     corrections: Callable[[M], Sequence[F]] = nothing_to_correct
     # For machines that take part in clients' transactions.
@@ -198,6 +195,9 @@ class CoordinatorSpec(Generic[M, C, F]):
     rewrite: Callable[[RewritableLog, Timers, int, Callable[[], None]], CoordinatorRewrite | None] = (
         rewrite_if_due
     )
+    # Commands whose replies do not wait for the log: nothing may come of them before this node has appended
+    # to the same log.
+    unlogged_commands: tuple[type, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import grpc
 from penstock.client.cluster import ClusterError
 from penstock.core.protocol import ErrorCode
 from penstock.observability import log
-from penstock.security.tls_contexts import check_private
+from penstock.security.private_files import check_private
 from penstock.server.gateway.callers import Caller, Callers, Credentials, NotIdentified, credentials_of
 from penstock.server.gateway.options import GatewayTls
 from penstock.server.grpc.options import GrpcOptions

@@ -30,6 +30,7 @@ from penstock.security import AclOperation, Authorizer, Principal, QuotaType, Re
 from penstock.security.audit import AuditLog
 from penstock.security.options import SecurityOptions
 from penstock.server.kafka.backend import AdvertisedListener, Backend, KafkaMetrics
+from penstock.server.kafka.connection import KafkaConnection
 from penstock.server.kafka.connection_scheduler import ConnectionScheduler
 from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.handlers import every_route
@@ -142,7 +143,9 @@ class Client:
 
     def log_in(self, principal: Principal) -> None:
         """Be somebody, whatever the listener asks for."""
-        self._connection.log_in(principal)
+        connection = self._connection
+        assert isinstance(connection, KafkaConnection)
+        connection.log_in(principal)
 
     def leave(self) -> None:
         """The connection is over."""
@@ -195,9 +198,7 @@ class Stage:
         authorizer: Authorizer | None = self.authorizer
         if self._is_secured:
             self.audit_log = audit_log_of(runtime, self.options, self.backstage.audit_topic)
-            security = NodeSecurity(
-                runtime, self.options.security, backend.access.key_uses, self.audit_log
-            )
+            security = NodeSecurity(runtime, self.options.security, backend.access.key_uses, self.audit_log)
             authorizer, self.audit = security.authorizer, security.audit
             self._listener_security = security.listener("SASL_PLAINTEXT")
             security.follow(backend.controller)

@@ -210,7 +210,9 @@ class Matrix:
         version = api.versions[-1]
         header = RequestHeader(api.key, version, 7, "test")
         paths = [ArrayPath(()), *arrays_of(api.request.__schema__, version)]
-        requests = [RequestBuilder(api, version, path, "existing", self._topic_ids).build(1) for path in paths]
+        requests = [
+            RequestBuilder(api, version, path, "existing", self._topic_ids).build(1) for path in paths
+        ]
         changes = VALUES.get(api.name, {})
         return [request_frame(api, header, _changed(request, changes)) for request in requests]
 
