@@ -437,7 +437,7 @@ class TlsSettings(ConfigSection, frozen=True):
         Meta(
             description="Who the owner of a certificate is, by its subject: `DEFAULT`, or "
             "`RULE:pattern/replacement/`, with `L` or `U` behind it for lower or upper case; the first that "
-            "fits counts. `DEFAULT` is the common name."
+            "fits counts. `DEFAULT` is the whole subject."
         ),
     ] = ("DEFAULT",)
     node_rules: Annotated[

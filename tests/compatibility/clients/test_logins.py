@@ -115,7 +115,7 @@ class TestKcat(EveryLogin):
     def test_a_token_that_nobody_signed_does_not_log_in(self, secured: SecuredNode) -> None:
         settings = secured.login("SASL_SSL", TOKEN).librdkafka() | {
             "enable.sasl.oauthbearer.unsecure.jwt": "true",
-            "sasl.oauthbearer.config": f"principal=alice scope=penstock lifeSeconds=600",
+            "sasl.oauthbearer.config": "principal=alice scope=penstock lifeSeconds=600",
         }
         words = [word for pair in settings.items() for word in ("-X", "=".join(pair))]
 

@@ -46,8 +46,12 @@ def prepare(work: Path) -> Path:
 
 
 def execute(tests: Path, directory: Path, asked: Asked) -> dict[str, Outcome]:
-    """Run the tests against fresh nodes. They want one to be broker 0, and sessions of three seconds."""
-    settings = ("topics.partitions=4", "groups.session_timeout_ms_min=1000")
+    """Run the tests against fresh nodes. They want one to be broker 0, and sessions of three seconds.
+
+    Nodes have access rules, which nobody is bound by until a test adds some.
+    """
+    rules = ("security.enabled=true", "security.open_without_rules=true")
+    settings = ("topics.partitions=4", "groups.session_timeout_ms_min=1000", *rules)
     if asked.brokers > 1:
         with cluster_of(directory, *settings, count=asked.brokers, first=0) as cluster:
             return _run(tests, str(cluster.listener(0, "kafka")), asked)
