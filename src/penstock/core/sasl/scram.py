@@ -10,8 +10,8 @@ masked by a signature over all four messages. A user that does not exist gets a 
 same, and is refused at the end like one with a wrong password.
 
 librdkafka before 2.6.1, which Debian 12 and kcat have, writes its own nonce twice in its last message,
-`r=<nonce><nonce><more>`. That is let through, and nothing else is: the proof is over the server's message with
-the server's nonce, so that it is as fresh as any other.
+`r=<nonce><nonce><more>`. That is let through, and nothing else is: the proof is over the server's message
+with the server's nonce, so that it is as fresh as any other.
 """
 
 import base64
