@@ -6,6 +6,7 @@ lists in `LACKS`.
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import partial
 from typing import ClassVar, NamedTuple, Protocol
 
 import pytest
@@ -38,6 +39,18 @@ class Visitor(Protocol):
 
     def visit(self, login: Login, topic: str) -> Outcome:
         """Write a record to the topic and read it as a member of the group of the same name."""
+
+
+def _login(protocol: str, mechanism: str, node: SecuredNode) -> Login:
+    return node.login(protocol, mechanism)
+
+
+def _with_wrong_password(mechanism: str, node: SecuredNode) -> Login:
+    return node.login("SASL_SSL", mechanism, node.add_user("right"), secret="wrong")
+
+
+def _trusting_strangers(protocol: str, mechanism: str, node: SecuredNode) -> Login:
+    return node.login(protocol, mechanism, authority=node.strangers)
 
 
 def _visits() -> Mapping[str, Visit]:
@@ -75,17 +88,15 @@ def _visits() -> Mapping[str, Visit]:
     }
     for protocol in SASL_PROTOCOLS:
         for mechanism in (*PASSWORD_MECHANISMS, TOKEN):
-            visits[f"{mechanism} on {protocol}"] = Visit(
-                lambda node, p=protocol, m=mechanism: node.login(p, m), Outcome.SERVED
-            )
+            visits[f"{mechanism} on {protocol}"] = Visit(partial(_login, protocol, mechanism), Outcome.SERVED)
     for mechanism in PASSWORD_MECHANISMS:
         visits[f"wrong password, {mechanism}"] = Visit(
-            lambda node, m=mechanism: node.login("SASL_SSL", m, node.add_user("right"), secret="wrong"),
+            partial(_with_wrong_password, mechanism),
             Outcome.LOGIN_REFUSED,
         )
     for protocol, mechanism in (("SSL", ""), ("SASL_SSL", "SCRAM-SHA-512")):
         visits[f"wrong authority on {protocol}"] = Visit(
-            lambda node, p=protocol, m=mechanism: node.login(p, m, authority=node.strangers),
+            partial(_trusting_strangers, protocol, mechanism),
             Outcome.NOT_CONNECTED,
         )
     return visits

@@ -144,7 +144,7 @@ def python_settings(login: Login) -> dict[str, Any]:
     return settings
 
 
-class KafkaPythonToken(kafka.net.sasl.oauth.AbstractTokenProvider):
+class KafkaPythonToken(kafka.net.sasl.oauth.AbstractTokenProvider):  # type: ignore[misc]
     def __init__(self, token: str) -> None:
         super().__init__()
         self._token = token
@@ -219,7 +219,7 @@ class TestKafkaPython(EveryLogin):
         return KafkaPython()
 
 
-class AiokafkaToken(aiokafka.abc.AbstractTokenProvider):
+class AiokafkaToken(aiokafka.abc.AbstractTokenProvider):  # type: ignore[misc]
     def __init__(self, token: str) -> None:
         self._token = token
 
