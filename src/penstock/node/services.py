@@ -430,8 +430,7 @@ class NodeServices:
             delays,
             self._queue_peers,
             TransactionalCommands(verification),
-            self.partitions.find,
-            options_of,
+            self.partitions,
             self.delay_metrics,
         )
         view = DelayView(runtime, delays, self._delay_peers, options_of)

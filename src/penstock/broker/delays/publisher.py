@@ -24,7 +24,6 @@ when its wait is over.
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from itertools import accumulate
 from typing import Protocol
@@ -106,6 +105,14 @@ class Transactions(Protocol):
     def expect(
         self, partition: LeaderPartition, producer: TransactionProducer, transactional_id: str
     ) -> None: ...
+
+
+class PublisherPartitions(Protocol):
+    """The partitions that this node leads, and the options of all topics."""
+
+    def find(self, topic: str, index: int) -> LeaderPartition | None: ...
+
+    def options(self, topic: str) -> TopicOptions: ...
 
 
 class _ReadRecords:
@@ -231,11 +238,9 @@ class DelayPublisher:
         delays: DelayService,
         peers: MovePeers,
         commands: TransactionalCommands,
-        find_led: Callable[[str, int], LeaderPartition | None],
-        options_of: Callable[[str], TopicOptions],
+        partitions: PublisherPartitions,
         metrics: DelayMetrics,
     ) -> None:
-        """`find_led`: a partition that this node leads."""
         self._runtime = runtime
         self._timers = runtime.timers
         self._clock = runtime.clock
@@ -243,8 +248,8 @@ class DelayPublisher:
         self._peers = peers
         self._commands: Transactions = commands
         self._reader = RecordReader(runtime)
-        self._find_led = find_led
-        self._options_of = options_of
+        self._partitions = partitions
+        self._options_of = partitions.options
         self._metrics = metrics
         self._lateness = metrics.lateness.of()
         self._image = MetadataImage()
@@ -536,7 +541,7 @@ class DelayPublisher:
         lane.due, lane.found = {}, {}
         due = max(max(batch.times) for batch in batches.values())
         if due > self._clock.wall():
-            led = [self._find_led(*target) for target in batches]
+            led = [self._partitions.find(*target) for target in batches]
             led += [self._sources[index].partition for index in held if index in self._sources]
             for partition in led:
                 if partition is not None:

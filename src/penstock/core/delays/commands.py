@@ -90,7 +90,8 @@ class ListDelays:
 class TakeDueDelays:
     """Ask for delays that are due at a time, which may be a little ahead: nobody may see them before.
 
-    They are not returned again until they are released. A lane takes once at a time: what it still holds is released first, since it may not know of it.
+    They are not returned again until they are released. A lane takes once at a time: what it still holds is
+    released first, since it may not know of it.
     """
 
     on_reply: OnDelayReply
