@@ -64,8 +64,8 @@ from penstock.storage.log.file_names import IDENTITY
 from penstock.storage.log.files import encode_identity, replace_durably
 from penstock.storage.log.recovery import parents_of
 
-# A topic may have thousands of partitions, and others need the disk executor and the interpreter too. What one
-# piece of work has created is opened in one turn of the loop.
+# A topic may have thousands of partitions, and others need the disk executor and the interpreter too. What
+# one piece of work has created is opened in one turn of the loop.
 CREATIONS_AT_ONCE = 2
 LOGS_PER_CREATION = 4
 DELETED = ".deleted"

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from random import Random
+from random import Random  # noqa: TID251 - seeded: which unsynced writes survive
 from typing import Any
 from uuid import UUID
 
