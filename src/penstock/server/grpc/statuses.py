@@ -52,6 +52,13 @@ def checked(request: Any) -> Any:
     return request
 
 
+def _is_of_the_call(error: Exception) -> bool:
+    """Whether gRPC could not read or write: nobody is at the other end any more."""
+    if isinstance(error, ExceptionGroup):
+        return all(map(_is_of_the_call, error.exceptions))
+    return isinstance(error, grpc.aio.InternalError)
+
+
 def with_status(method: Method) -> Method:
     """A call whose errors end it with their status; its request counts until then."""
 
@@ -74,7 +81,7 @@ def with_status(method: Method) -> Method:
         except (grpc.aio.AbortError, grpc.aio.UsageError):
             raise
         except Exception as error:
-            if context.cancelled():
+            if context.cancelled() or _is_of_the_call(error):
                 # What was under way failed because the client is gone: it left, or its time is over.
                 return None
             # The last line of defence: a bug ends the call, and the others go on.

@@ -9,6 +9,7 @@ the application.
 """
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Callable
@@ -379,6 +380,10 @@ class RestWebSocket(SlowReader, WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
 
+def _has_exception(record: logging.LogRecord) -> bool:
+    return record.exc_info is not None
+
+
 class RestServer:
     """Serves an ASGI application on a socket that listens already."""
 
@@ -406,6 +411,8 @@ class RestServer:
             ws_max_size=options.body_bytes_max,
             backlog=1024,
         )
+        # What clients do wrong is said to them, and is no line of the node's log; what fails in us is.
+        logging.getLogger("uvicorn.error").addFilter(_has_exception)
         self._state = ServerState()
         self._server: asyncio.Server | None = None
         self._date: asyncio.TimerHandle | None = None
