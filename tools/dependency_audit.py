@@ -2,8 +2,8 @@
 
     python tools/dependency_audit.py [LIST]
 
-The list ships with the repository, so that the answer needs no network and does not change by itself. Exit with
-1 if anything is installed that it names.
+The list ships with the repository, so that the answer needs no network and does not change by itself.
+Exit with 1 if anything is installed that it names.
 """
 
 import sys

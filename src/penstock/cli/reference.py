@@ -66,7 +66,8 @@ no restart.
 
 The topics in which the cluster keeps its own state (`__consumer_offsets`, `__transaction_state`,
 `__queue_state`, `__delayed`) keep the `cleanup.policy`, the retention and the `compression.type` that they
-are created with, and take batches of at least 1 MB, whatever is set. Of `__audit` the retention can be set."""
+are created with, and take batches of at least 1 MB, whatever is set. The retention of `__audit` can be
+changed."""
 # It counts where Kerberos is offered, in Kafka and here: nowhere so far. The suite of librdkafka sets it.
 WITHOUT_KERBEROS = "sasl.kerberos.min.time.before.relogin"
 _ERROR_INTRODUCTION = """\

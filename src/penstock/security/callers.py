@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from penstock.core.metadata.access import NO_EXPIRY, ApiKey, ScramMechanism
 from penstock.core.model import MILLISECOND, Instant, Timestamp
-from penstock.core.sasl.delegation import SignedDelegation, read_statement
+from penstock.core.sasl.delegation import SignedDelegation
 from penstock.observability import log
 from penstock.runtime import Runtime
 from penstock.security.authenticator import Authenticator, Token, TokenVerifier
@@ -93,7 +93,7 @@ class CallerAuthenticator:
         def found(outcome: SignedDelegation | NotIdentified) -> None:
             limits = self._authenticator.limits
             if isinstance(outcome, SignedDelegation):
-                limits.succeeded(host, read_statement(outcome.statement).user)
+                limits.succeeded(host)
                 done(outcome)
                 return
             now = self._runtime.clock.now()

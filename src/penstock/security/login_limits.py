@@ -2,9 +2,9 @@
 
 The first failure of an address costs it a tenth of a second, each further one twice as much, up to ten
 seconds; so do failures for one user, from wherever they come. It is the answer that waits, not the loop, and
-not a login that succeeds: nobody can lock a user out. A success forgives the address what it failed as the
-same user; who has failed as others as well is not forgiven, or an account of one's own would make guessing
-cheap. After a quiet while everything is forgotten.
+not a login that succeeds: nobody can lock a user out. A success forgives the address, unless it has failed as
+many users lately: or an account of one's own would make guessing at others cheap. It does not forgive a user:
+guessing on from elsewhere stays slow. After a quiet while everything is forgotten.
 
 Of IPv6 addresses the network counts (/64), which is what one customer has. Addresses and users have places of
 their own, so that made-up users do not push addresses out, and long names are kept as hashes: what a million
@@ -23,6 +23,8 @@ DELAY_MS_MAX = 10_000
 FORGOTTEN_AFTER_NS = 300 * SECOND
 REMEMBERED_MAX = 20_000
 NAME_CHARS_MAX = 64
+# So many users may have the wrong password at one address before a success forgives nothing.
+OTHERS_MAX = 20
 _NETWORK_BITS = 64
 _DOUBLINGS_MAX = 20
 
@@ -30,8 +32,9 @@ _DOUBLINGS_MAX = 20
 class _Failures(NamedTuple):
     times: int
     last: Instant
-    # Who the address wanted to be, while it is always the same.
-    user: str | None
+    # Who the address wanted to be last, and how often that was somebody else than before.
+    user: str
+    others: int = 0
 
 
 class LoginLimits:
@@ -50,12 +53,12 @@ class LoginLimits:
             count = max(count, _count(self._users, name, name, now))
         return min(DELAY_MS_MAX, FIRST_DELAY_MS << min(count - 1, _DOUBLINGS_MAX))
 
-    def succeeded(self, host: str, user: str) -> None:
-        """Forgive an address that has failed as this user only."""
+    def succeeded(self, host: str) -> None:
+        """Forgive an address, unless it tries many users."""
         network = _network(host)
         found = self._hosts.get(network)
-        if found is not None and found.user == _short(user):
-            del self._hosts[network]
+        if found is not None and found.others < OTHERS_MAX:
+            self._hosts[network] = found._replace(times=0)
 
 
 def _count(table: OrderedDict[str, _Failures], key: str, user: str, now: Instant) -> int:
@@ -63,7 +66,7 @@ def _count(table: OrderedDict[str, _Failures], key: str, user: str, now: Instant
     if before is None or now - before.last > FORGOTTEN_AFTER_NS:
         before = _Failures(0, now, user)
     count = before.times + 1
-    table[key] = _Failures(count, now, user if before.user == user else None)
+    table[key] = _Failures(count, now, user, before.others + (before.user != user))
     if len(table) > REMEMBERED_MAX:
         table.popitem(last=False)
     return count

@@ -151,7 +151,7 @@ class ConnectionAuthentication:
         lifetime_ms = self._lifetime_ms(step.expires)
         principal = Principal("User", step.user)
         if delegation is None:
-            self._authenticator.limits.succeeded(call.session.host, step.user)
+            self._authenticator.limits.succeeded(call.session.host)
             call.connection.log_in(principal)
         else:
             self._delegation = delegation
