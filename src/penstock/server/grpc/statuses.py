@@ -59,6 +59,20 @@ def _is_of_the_call(error: Exception) -> bool:
     return isinstance(error, grpc.aio.InternalError)
 
 
+async def _try_later(context: Any, detail: str, seconds: float) -> None:
+    pushback = (("grpc-retry-pushback-ms", str(int(seconds * 1_000))),)
+    await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, detail, pushback)
+
+
+async def _end(context: Any, call: str, error: Exception) -> None:
+    """The last line of defence: a bug ends the call, and the others go on."""
+    if context.cancelled() or _is_of_the_call(error):
+        # What was under way failed because the client is gone: it left, or its time is over.
+        return
+    log.error("grpc.call_failed", call=call, error=repr(error))
+    await context.abort(grpc.StatusCode.INTERNAL, "the call failed; the server's log says why")
+
+
 def with_status(method: Method) -> Method:
     """A call whose errors end it with their status; its request counts until then."""
 
@@ -71,22 +85,15 @@ def with_status(method: Method) -> Method:
             service.check_quota()
             return await method(service, checked(request), context)
         except MemoryUsedUp as error:
-            pushback = (("grpc-retry-pushback-ms", str(RETRY_AFTER_SECONDS * 1_000)),)
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), pushback)
+            await _try_later(context, str(error), RETRY_AFTER_SECONDS)
         except QuotaExceeded as error:
-            pushback = (("grpc-retry-pushback-ms", str(error.seconds * 1_000)),)
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, error.detail, pushback)
+            await _try_later(context, error.detail, error.seconds)
         except ClusterError as error:
             await context.abort(grpc_status(error), f"{error.code.name}: {error.detail}")
         except (grpc.aio.AbortError, grpc.aio.UsageError):
             raise
         except Exception as error:
-            if context.cancelled() or _is_of_the_call(error):
-                # What was under way failed because the client is gone: it left, or its time is over.
-                return None
-            # The last line of defence: a bug ends the call, and the others go on.
-            log.error("grpc.call_failed", call=method.__name__, error=repr(error))
-            await context.abort(grpc.StatusCode.INTERNAL, "the call failed; the server's log says why")
+            await _end(context, method.__name__, error)
         finally:
             memory.end()
 

@@ -124,6 +124,9 @@ NEEDED: dict[str, tuple[Right, ...]] = {
     "QueuePeek": (Right(GROUP, DESCRIBE), Right(TOPIC, READ)),
     "QueueRedrive": (Right(TOPIC, READ), Right(TOPIC, WRITE)),
     "DelayRecords": (Right(TOPIC, WRITE),),
+    "CreateApiKey": (Right(CLUSTER, ALTER),),
+    "DeleteApiKey": (Right(CLUSTER, ALTER),),
+    "ListApiKeys": (Right(CLUSTER, DESCRIBE),),
 }
 # Whoever has logged in may ask: the answer has what they may see, or is the same for all.
 OPEN_TO_USERS = {
