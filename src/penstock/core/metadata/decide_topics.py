@@ -22,9 +22,10 @@ from penstock.core.metadata.placement import (
     problem_with_count,
     problem_with_load,
     problem_with_replication,
+    problem_with_total,
 )
 from penstock.core.metadata.records import ConfigSet, PartitionCreated, TopicCreated, TopicDeleted
-from penstock.core.metadata.topic_names import METADATA_TOPIC, problem_with_name
+from penstock.core.metadata.topic_names import METADATA_TOPIC, is_internal, problem_with_name
 from penstock.core.model import ApiError, ErrorKind, TopicName
 
 
@@ -87,12 +88,16 @@ def _partitions(
         return ApiError(ErrorKind.INVALID_PARTITIONS, detail)
     count = command.partitions
     if count == BY_DEFAULT:
+        # As many as brokers are set to create, however many a client may ask for.
         count = broker_number(image, "num.partitions", around)
+        problem = problem_with_total(image, count, around)
+    else:
+        problem = problem_with_count(image, command.name, count, around)
     factor = command.replication_factor
     if factor == BY_DEFAULT:
         factor = default_replication_factor(image, around)
     return (
-        problem_with_count(image, command.name, count, around)
+        problem
         or problem_with_replication(image, factor)
         or place(image, 0, count, factor)
     )
@@ -134,6 +139,9 @@ def delete_topic(image: MetadataImage, command: DeleteTopic, around: ControllerC
         if command.name is not None:
             return error_decision(ErrorKind.UNKNOWN_TOPIC, f"there is no topic '{command.name}'")
         return error_decision(ErrorKind.UNKNOWN_TOPIC_ID, f"no topic has the id {command.topic_id}")
+    if is_internal(topic.name):
+        # With it, offsets, transactions, queues or delays of everybody would be gone.
+        return error_decision(ErrorKind.INVALID_TOPIC_NAME, f"the cluster keeps state in '{topic.name}'")
     if not broker_setting(image, "delete.topic.enable", static=around.static):
         return error_decision(ErrorKind.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
     draft = DecisionBuilder(image)

@@ -170,6 +170,11 @@ def problem_with_count(
     if count > most and not is_internal(topic):
         detail = f"{count} partitions at once are too many: create.partitions.max is {most}"
         return ApiError(ErrorKind.INVALID_PARTITIONS, detail)
+    return problem_with_total(image, count, around)
+
+
+def problem_with_total(image: MetadataImage, count: int, around: ControllerConfig) -> ApiError | None:
+    """Whether the cluster would have too many partitions with so many more."""
     if image.partition_count + count > around.partitions_max:
         detail = f"{count} more partitions would exceed the cluster's limit of {around.partitions_max}"
         return ApiError(ErrorKind.INVALID_PARTITIONS, detail)

@@ -199,6 +199,15 @@ def test_limits_bound_what_one_command_and_all_of_them_can_make() -> None:
     assert isinstance(perform(machine, CreatePartitions("a", 8)), CreatedPartitions)
 
 
+def test_topics_have_as_many_partitions_as_brokers_create_by_default_whatever_clients_may_ask_for() -> None:
+    machine = cluster(around=ControllerConfig({"create.partitions.max": "2", "num.partitions": "3"}))
+
+    reply = perform(machine, CreateTopic("a", topic_id(1)))
+
+    assert isinstance(reply, CreatedTopic)
+    assert reply.partitions == 3
+
+
 def test_a_broker_gets_no_more_partitions_than_it_may_have() -> None:
     machine = cluster(around=ControllerConfig({"max.broker.partitions": "5"}))
     perform(machine, CreateTopic("a", topic_id(1), partitions=3))
@@ -252,6 +261,15 @@ def test_a_deleted_topic_takes_its_configuration_along() -> None:
     assert machine.image.config(ConfigResourceType.TOPIC, "t") == {}
     assert machine.image.topic_id("t") == topic_id(2)
     assert ConfigResource(ConfigResourceType.TOPIC, "t") not in machine.image.configs
+
+
+def test_topics_that_the_cluster_keeps_state_in_are_not_deleted() -> None:
+    machine = cluster()
+    perform(machine, CreateTopic("__delayed", topic_id(1)))
+
+    assert refusal(machine, DeleteTopic("__delayed")) is ErrorKind.INVALID_TOPIC_NAME
+    assert refusal(machine, DeleteTopic(topic_id=topic_id(1))) is ErrorKind.INVALID_TOPIC_NAME
+    assert machine.image.topic("__delayed") is not None
 
 
 def test_deleting_what_is_not_there_is_refused() -> None:
