@@ -37,6 +37,8 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
+# Of a batch that is encrypted for the disk (see `storage.sealing`): nobody ever sends one.
+SEALED = 0x4000
 _crc32c = crc32.iscsi
 _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
