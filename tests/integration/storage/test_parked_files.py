@@ -1,5 +1,6 @@
 """Files that nobody writes give up their descriptors where these are short, and nobody notices."""
 
+import gc
 import os
 from pathlib import Path
 from uuid import UUID
@@ -9,7 +10,8 @@ import pytest
 from penstock.core.model import LeaderEpoch, Timestamp, TopicId
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.storage.disk import DiskFailed, File, PosixDisk
-from penstock.storage.log import PartitionLog
+from penstock.storage.journal import NO_POSITION
+from penstock.storage.log import LogOptions, PartitionLog
 from tests.support.descriptors import open_descriptors
 
 FILES = 200
@@ -19,6 +21,8 @@ ROOM = 40
 
 def scarce_disk(root: Path) -> PosixDisk:
     disk = PosixDisk(str(root))
+    # Files that earlier tests dropped are closed now. Later, their numbers would be room besides.
+    gc.collect()
     lowest = os.open(os.devnull, os.O_RDONLY)
     os.close(lowest)
     disk.limit_descriptors(4, lowest + ROOM)
@@ -135,3 +139,19 @@ def test_more_logs_can_be_open_than_there_are_descriptors(tmp_path: Path) -> Non
     opened = [PartitionLog.open(disk, f"logs/t/{n}", TopicId(UUID(int=n + 1)))[0] for n in range(FILES)]
     assert open_descriptors(tmp_path) <= ROOM + 1
     assert [log.end for log in opened] == [2] * FILES
+
+
+def test_more_new_logs_can_be_open_than_there_are_descriptors(tmp_path: Path) -> None:
+    disk = scarce_disk(tmp_path)
+    paths = [f"logs/t/{n}" for n in range(FILES)]
+    for number, path in enumerate(paths):
+        PartitionLog.create(disk, path, TopicId(UUID(int=number + 1)), is_synced_later=True).close()
+
+    logs = [PartitionLog.open_created(disk, path, LogOptions(), NO_POSITION)[0] for path in paths]
+
+    assert open_descriptors(tmp_path) <= ROOM + 1
+    for log in logs:
+        append(log, b"value")
+        log.checkpoint()
+    assert open_descriptors(tmp_path) <= ROOM + 1
+    assert [log.end for log in logs] == [1] * FILES
