@@ -5,7 +5,8 @@ so a code that means "ask again" is only returned if asking again did not help.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from penstock.client.connection import BrokerAddress, BrokerConnection
@@ -76,6 +77,18 @@ class ClusterTraffic:
         self._leaders: dict[str, BrokerAddress] = {}
         self._coordinators: dict[tuple[str, int], BrokerAddress] = {}
         self._sent = 0
+        # What is asked for again for a shorter time than a use says.
+        self._brief_codes: Sequence[ErrorCode] = ()
+        self._brief_ms = 0
+
+    @contextmanager
+    def brief(self, codes: Sequence[ErrorCode], deadline_ms: int) -> Iterator[None]:
+        """Uses that end with one of these codes are repeated for no longer than this."""
+        self._brief_codes, self._brief_ms = codes, deadline_ms
+        try:
+            yield
+        finally:
+            self._brief_codes = ()
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -321,7 +334,7 @@ class ClusterTraffic:
             connection.close()
 
     def _repeat(self, use: Callable[[], int], deadline_ms: int) -> ErrorCode:
-        deadline = self._clock.now() + deadline_ms * SECOND // 1000
+        began = self._clock.now()
         while True:
             try:
                 code = ErrorCode(use())
@@ -330,7 +343,8 @@ class ClusterTraffic:
             except Disconnected:
                 self.close()
                 code = ErrorCode.NETWORK_EXCEPTION
-            if code not in PASSING or self._clock.now() > deadline:
+            most_ms = min(self._brief_ms, deadline_ms) if code in self._brief_codes else deadline_ms
+            if code not in PASSING or self._clock.now() > began + most_ms * SECOND // 1000:
                 return code
             self._leaders.clear()
             self._coordinators.clear()

@@ -29,7 +29,6 @@ from penstock.client.connection import BrokerAddress
 from penstock.core.metadata import ConfigOperation, ConfigResourceType, decide_configs, decide_topics
 from penstock.core.metadata.topic_names import (
     DELAYED_TOPIC,
-    INTERNAL_TOPICS,
     OFFSETS_TOPIC,
     QUEUES_TOPIC,
     TRANSACTIONS_TOPIC,
@@ -101,9 +100,22 @@ EXPLAINED = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT,
 )
-# What a use of a topic may end with besides, if its own settings were stored unchecked.
-OFFLINE = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.LEADER_NOT_AVAILABLE)
-
+# What a use of a topic may end with besides, if its own settings were stored unchecked: a queue of a
+# partition that is offline has no leader.
+OFFLINE = (
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
+# So long an offline partition is asked again: nothing changes until its topic is corrected.
+OFFLINE_MS = 2_000
+# What the creation of a topic may be refused with: the second if every broker is drained, the third if
+# brokers have as many replicas as max.broker.partitions allows.
+NOT_CREATED = (
+    ErrorCode.INVALID_CONFIG,
+    ErrorCode.INVALID_REPLICATION_FACTOR,
+    ErrorCode.INVALID_PARTITIONS,
+)
 
 REPORT_EVERY = 500
 
@@ -140,13 +152,14 @@ class SettingsCluster:
     def __init__(self, broker: Broker, seed: int, *, is_poisoned: bool = False) -> None:
         self._broker = broker
         self._luck = random.Random(seed)
+        self._is_poisoned = is_poisoned
         self._explained = (*EXPLAINED, *OFFLINE) if is_poisoned else EXPLAINED
         self.run = SettingsRun(seed)
         self.traffic = ClusterTraffic(self._addresses)
         self._down: int | None = None
         self._created = 0
         self.resources = {
-            ConfigResourceType.TOPIC: [VICTIM, VICTIM, VICTIM, OTHER, *INTERNAL_TOPICS],
+            ConfigResourceType.TOPIC: [VICTIM, VICTIM, VICTIM, OTHER, *INTERNAL_CONFIGS],
             ConfigResourceType.BROKER: ["", "", "1"],
             ConfigResourceType.GROUP: [GROUP, SHARE, QUEUE],
             ConfigResourceType.CLIENT_METRICS: ["figures"],
@@ -200,7 +213,8 @@ class SettingsCluster:
         self._keep()
         luck = self._luck
         name, use = luck.choice(self._uses()) if luck.random() < 0.5 else self._uses()[0]
-        code = use()
+        with self.traffic.brief(OFFLINE, OFFLINE_MS) if self._is_poisoned else nullcontext():
+            code = use()
         self.run.uses[f"{name} {code.name}"] += 1
         if code not in self._explained:
             raise SettingsViolation(f"{name} ended with {code.name} after {self._recent()}")
@@ -294,8 +308,7 @@ class SettingsCluster:
         self._created += 1
         name, configs = f"new-{self._created}", self._drawer.configs()
         row = self._create(name, configs)
-        if row.error_code in (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REPLICATION_FACTOR):
-            # The latter if every broker is drained.
+        if row.error_code in NOT_CREATED:
             self.run.refused += 1
             return
         if row.error_code:
