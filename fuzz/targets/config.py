@@ -10,22 +10,24 @@ from penstock.config.yaml_file import read_yaml
 
 def seed(rng: random.Random) -> bytes:
     """A valid file with some settings at their defaults, in block or flow form."""
-    sections: dict[str, list[str]] = {}
+    sections: dict[str, dict[str, list[str]]] = {}
     for key in rng.sample(sorted(SETTINGS), rng.randrange(1, 6)):
-        section, _, name = key.rpartition(".")
+        section, _, path = key.partition(".")
+        inner, _, name = path.rpartition(".")
         setting = SETTINGS[key]
-        sections.setdefault(section, []).append(f"{name}: {setting.show(setting.default)}")
+        members = sections.setdefault(section, {}).setdefault(inner, [])
+        members.append(f"{name}: {setting.show(setting.default)}")
     lines = []
-    for section, members in sections.items():
-        outer, _, inner = section.partition(".")
-        if inner and outer in sections:
-            continue  # a section is given once
-        if inner:  # storage.fsync
-            lines += [f"{outer}:", f"  {inner}:", *(f"    {member}" for member in members)]
-        elif rng.random() < 0.5:
-            lines.append(f"{section}: {{{', '.join(members)}}}")
-        else:
-            lines += [f"{section}:", *(f"  {member}" for member in members)]
+    for section, parts in sections.items():
+        if list(parts) == [""] and rng.random() < 0.5:
+            lines.append(f"{section}: {{{', '.join(parts[''])}}}")
+            continue
+        lines.append(f"{section}:")
+        for inner, members in parts.items():
+            if inner:  # storage.fsync
+                lines += [f"  {inner}:", *(f"    {member}" for member in members)]
+            else:
+                lines += [f"  {member}" for member in members]
     return "\n".join([*lines, "# ${NAME:default}", ""]).encode()
 
 
