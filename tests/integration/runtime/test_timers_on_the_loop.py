@@ -104,8 +104,9 @@ def test_after_a_stall_frames_that_arrived_go_before_deadlines_that_passed(
     runtime = bench.node(1)
     listener = runtime.transport.listen(ANY_PORT, follower)
     leaders = [socket.create_connection(listener.address) for _ in range(20)]
-    for leader in leaders:
-        leader.sendall(framed(write_hello(Hello(NodeIdentity(UUID(int=7), NodeId(2), UUID(int=2))))))
+    for number, leader in enumerate(leaders, start=2):
+        identity = NodeIdentity(UUID(int=7), NodeId(number), UUID(int=number))
+        leader.sendall(framed(write_hello(Hello(identity))))
     bench.until(lambda: len(follower.links) == len(leaders))
     pair = socket.socketpair()
     seen_at_timeout: list[int] = []
