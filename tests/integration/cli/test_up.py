@@ -84,6 +84,18 @@ def fails(start: Start, *arguments: str) -> str:
     return lines[0]
 
 
+@pytest.fixture
+def terminal() -> Iterator[None]:
+    """What is started has a terminal that can end, also where the tests run under nohup.
+
+    A process inherits that a signal is ignored, but no handler.
+    """
+    before = signal.signal(signal.SIGHUP, lambda *_: None)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_node_says_in_one_line_where_it_is_and_stops_on_a_signal(
     number: signal.Signals, start: Start, tmp_path: Path
@@ -203,7 +215,14 @@ def test_a_port_that_is_taken_is_named_with_its_flag_and_nothing_is_left_behind(
         (["--set", "topics.partition=3"], "penstock: unknown setting topics.partition (--set)"),
         (["--config", "nowhere.yaml"], "penstock: nowhere.yaml: No such file or directory"),
         (["--set", "listen.protocol=SSL"], "penstock: a listener with SSL needs security.tls.certificate"),
-        (["--set", "security.enabled=true"], "penstock: security.enabled: REST, WebSocket and gRPC do not"),
+        (
+            ["--set", "listen.protocol=SASL_PLAINTEXT"],
+            "penstock: listen.protocol SASL_PLAINTEXT: REST, WebSocket and gRPC ask who is calling with",
+        ),
+        (
+            ["--set", "security.enabled=true", "--set", "listen.peer=0.0.0.0:0"],
+            "penstock: security.enabled: listen.peer (0.0.0.0:0) is reachable from other machines",
+        ),
         (
             ["--set", "security.tls.certificate=nowhere.pem", "--set", "security.tls.key=nowhere.key"],
             "penstock: nowhere.key: No such file or directory",
