@@ -301,3 +301,14 @@ def test_a_number_of_a_broker_out_of_range_counts_as_the_nearest(machine: Metada
 
     assert broker_setting(machine.image, "leader.replication.throttled.rate", NodeId(1)) == 1
     assert broker_setting(machine.image, "message.max.bytes", NodeId(1)) == MESSAGE_BYTES_MAX
+
+
+@pytest.mark.parametrize("value", ["-5", "0", "many", ""])
+def test_limits_of_partitions_that_make_no_sense_leave_one_partition_or_the_default(
+    machine: MetadataMachine, value: str
+) -> None:
+    for key, default in (("create.partitions.max", 2_000), ("max.broker.partitions", 20_000)):
+        store(machine, EVERY_BROKER, key, value)
+
+        expected = 1 if value in ("-5", "0") else default
+        assert broker_setting(machine.image, key) == expected
