@@ -171,7 +171,8 @@ class ClusterNode:
     def durable_end(self, place: Place) -> int | None:
         """Up to where its log of a partition is durable; before it is ready again, or if it is down, as then.
 
-        What was synced then is synced still: a log whose first sync after a start failed does not know of it.
+        What was synced then is synced still: a log whose first sync after a start failed does not know of it,
+        nor does one whose process ended before it was ready.
         """
         is_synced = self.options.fsync is FsyncMode.EVERY
         durable: int | None = None
@@ -187,7 +188,7 @@ class ClusterNode:
             # Nothing that was cut off since counts.
             end = int(log.end) if end is None else min(end, int(log.end))
             durable = max(durable or 0, min(position, end))
-            if log.stopped is None:
+            if log.stopped is None and process.is_ready:
                 break
         return durable
 

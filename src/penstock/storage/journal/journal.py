@@ -66,6 +66,8 @@ NEXT, INLINE = "next", "inline"
 ZEROS = bytes(1 << 20)
 # How many logs are synced after one round, when too many files are full.
 SYNCS_PER_ROUND = 8
+# A log that the disk fails to open so often, seconds apart, does not keep the journal's files any longer.
+FAILED_OPENS_MAX = 5
 
 
 class Spawn(Protocol):
@@ -135,7 +137,6 @@ class LogJournal:
     """
 
     __slots__ = (
-        "awaits_room",
         "batches",
         "end",
         "epochs",
@@ -143,6 +144,7 @@ class LogJournal:
         "journal",
         "key",
         "lost_end",
+        "may_open_later",
         "reach",
         "room",
         "room_max",
@@ -163,8 +165,8 @@ class LogJournal:
         self.reach = Offset(0)
         # Where the log ended before it lost something.
         self.lost_end = Offset(0)
-        # Whether it could not be opened only because the disk is full.
-        self.awaits_room = False
+        # Whether it could not be opened for a reason that may pass.
+        self.may_open_later = False
         # Syncs the log's own file, then calls back; returns whether it can.
         self.sync_file: Callable[[Callable[[StorageError | None], None]], bool] | None = None
         # Returns the latest leader epoch of the log.
@@ -261,6 +263,10 @@ class LogJournal:
         """The batches of a range. Blocks."""
         return self.journal.read(found)
 
+    def not_opened(self, *, is_full: bool) -> None:
+        """The disk failed: what the journal has of it is kept for the next tries, or until there is room."""
+        self.may_open_later = self.journal.count_failed_open(self.key) <= FAILED_OPENS_MAX or is_full
+
     def opened(self, end: Offset, lost_end: Offset, *, is_checkpointed: bool = True) -> None:
         """The log was recovered and all below `end` is durable; below `lost_end`, it lost something.
 
@@ -354,6 +360,7 @@ class CommitJournal:
         # Logs whose own files were synced since the last frame, and up to where.
         self.marks: dict[LogJournal, Offset] = {}
         self._logs: dict[LogKey, LogJournal] = {}
+        self._failed_opens: dict[LogKey, int] = {}
         self._checkpointed: dict[LogKey, int] = {}
         # By log the frame that its checkpoint file names; of those not opened yet, as former runs knew it.
         self._stored: dict[LogKey, int] = {}
@@ -713,7 +720,12 @@ class CommitJournal:
     def _may_give_up(self, key: LogKey) -> bool:
         """Whether a log that is not open will not be soon either."""
         log = self._logs.get(key)
-        return self._are_logs_open and not (log is not None and log.awaits_room)
+        return self._are_logs_open and not (log is not None and log.may_open_later)
+
+    def count_failed_open(self, key: LogKey) -> int:
+        """How often a log could not be opened, this time included."""
+        count = self._failed_opens[key] = self._failed_opens.get(key, 0) + 1
+        return count
 
     def _front(self) -> JournalFile:
         """The oldest file that has a name."""
@@ -798,6 +810,7 @@ class CommitJournal:
 
     def opened(self, key: LogKey, *, is_whole: bool) -> None:
         """A log was recovered; if it is whole, its checkpoint covers all that was found about it."""
+        self._failed_opens.pop(key, None)
         if is_whole:
             self._scan.forget(key)
             self._release(key, self.sequence)

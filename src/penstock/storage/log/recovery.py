@@ -1004,8 +1004,8 @@ def open_log(
     except BaseException as failed:
         # It may be tried again and again.
         state.segments.abandon()
-        if services.journal is not None:
-            services.journal.awaits_room = isinstance(failed, DiskFull)
+        if services.journal is not None and isinstance(failed, DiskFailed):
+            services.journal.not_opened(is_full=isinstance(failed, DiskFull))
         raise
     return state, report
 

@@ -7,6 +7,7 @@ import pytest
 from penstock.core.model import Offset, PartitionIndex
 from penstock.storage.disk import DiskFailed, FailureRule
 from penstock.storage.journal import JournalOptions
+from penstock.storage.journal.journal import FAILED_OPENS_MAX
 from tests.unit.storage.journal.conftest import TOPIC, JournalBench, Nothing
 
 
@@ -223,11 +224,15 @@ def test_once_all_logs_are_open_one_that_cannot_be_keeps_no_file(bench: JournalB
     assert (bench.reports[1].lost.start, bench.reports[1].lost.end) == (0, 2)
 
 
-def test_a_log_that_fails_to_open_gives_up_its_files_but_not_its_end(bench: JournalBench) -> None:
+def test_a_log_that_fails_to_open_again_and_again_gives_up_its_files_but_not_its_end(
+    bench: JournalBench,
+) -> None:
     start_without_log_1(bench, power_cut=True)
-    bench.disk.fail(FailureRule("open", errno.EMFILE, f"orders/1/{0:020d}.log"))
-    with pytest.raises(DiskFailed):
-        bench.open_log(1)
+    tries = FAILED_OPENS_MAX + 1
+    bench.disk.fail(FailureRule("open", errno.EMFILE, f"orders/1/{0:020d}.log", times=tries))
+    for _ in range(tries):
+        with pytest.raises(DiskFailed):
+            bench.open_log(1)
     bench.journal.logs_opened()
     for _ in range(200):
         bench.write(0)

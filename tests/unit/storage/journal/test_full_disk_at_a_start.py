@@ -109,6 +109,31 @@ def test_the_journal_keeps_it_until_there_is_room() -> None:
     assert (bench.reports[0].lost, bench.reports[0].corruption) == (None, ())
 
 
+def test_the_journal_keeps_it_for_another_try_after_a_sync_that_failed() -> None:
+    bench = JournalBench(logs=2)
+    content = written(bench)
+    bench.crashable = bench.crashable.crash(Nothing())
+    bench.logs, bench.reports = [], []
+    bench._begin()
+    bench.disk.fail(FailureRule("sync", errno.EIO, ".log", times=FOR_EVER))
+    with pytest.raises(DiskFailed):
+        bench.open_log(0)
+    bench.disk.heal()
+    bench.open_log(1)
+    bench.journal.logs_opened()
+    bench.logs *= 2
+
+    for _ in range(200):
+        bench.write(1)
+        bench.do_work()
+    bench.logs.clear()
+    bench.reports.clear()
+    bench.open_log(0)
+
+    assert bench.content() == content
+    assert (bench.reports[0].lost, bench.reports[0].corruption) == (None, ())
+
+
 def test_a_journal_that_cannot_be_opened_for_now_is_not_taken_for_a_damaged_one() -> None:
     bench = JournalBench(logs=1)
     content = written(bench)
