@@ -109,13 +109,13 @@ def test_the_journal_keeps_it_until_there_is_room() -> None:
     assert (bench.reports[0].lost, bench.reports[0].corruption) == (None, ())
 
 
-def test_the_journal_keeps_it_for_another_try_after_a_sync_that_failed() -> None:
+def test_the_journal_keeps_it_for_another_try_when_the_disk_fails() -> None:
     bench = JournalBench(logs=2)
     content = written(bench)
     bench.crashable = bench.crashable.crash(Nothing())
     bench.logs, bench.reports = [], []
     bench._begin()
-    bench.disk.fail(FailureRule("sync", errno.EIO, ".log", times=FOR_EVER))
+    bench.disk.fail(FailureRule("append", errno.EIO, ".log", times=FOR_EVER))
     with pytest.raises(DiskFailed):
         bench.open_log(0)
     bench.disk.heal()
