@@ -1156,7 +1156,7 @@ FAULTS = [
     PlantedFault(leases_never_end, LEADERS_ARE_CUT_OFF, 20),
     PlantedFault(recovery_faults.followers_take_the_end_for_the_high_watermark, LONG_TAILS, 20, hint=4),
     PlantedFault(recovery_faults.one_of_the_isr_is_enough, LONG_TAILS, 5),
-    PlantedFault(recovery_faults.new_leaders_call_everything_committed, STRANDED_LEADERS, 10, hint=5),
+    PlantedFault(recovery_faults.new_leaders_call_everything_committed, STRANDED_LEADERS, 20, hint=12),
     PlantedFault(recovery_faults.coordinators_serve_before_they_have_loaded, MANY_MEMBERS, 5),
     PlantedFault(recovery_faults.generations_begin_anew, MANY_MEMBERS, 5),
     PlantedFault(recovery_faults.groups_keep_their_facts_in_memory, MANY_MEMBERS, 5),
