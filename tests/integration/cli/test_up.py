@@ -96,18 +96,6 @@ def terminal() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("terminal")
-@pytest.fixture
-def terminal() -> Iterator[None]:
-    """What is started has a terminal that can end, also where the tests run under nohup.
-
-    A process inherits that a signal is ignored, but no handler.
-    """
-    before = signal.signal(signal.SIGHUP, lambda *_: None)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_node_says_in_one_line_where_it_is_and_stops_on_a_signal(
     number: signal.Signals, start: Start, tmp_path: Path
