@@ -96,11 +96,7 @@ def _partitions(
     factor = command.replication_factor
     if factor == BY_DEFAULT:
         factor = default_replication_factor(image, around)
-    return (
-        problem
-        or problem_with_replication(image, factor)
-        or place(image, 0, count, factor)
-    )
+    return problem or problem_with_replication(image, factor) or place(image, 0, count, factor)
 
 
 def default_replication_factor(image: MetadataImage, around: ControllerConfig) -> int:
