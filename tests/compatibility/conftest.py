@@ -18,7 +18,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield started
 
 
-@pytest.fixture(scope="session")
+# A node remembers how many users have failed at one address: each client has one of its own.
+@pytest.fixture(scope="class")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredNode]:
     with secured_node(tmp_path_factory.mktemp("secured"), "groups.initial_rebalance_delay_ms=0") as started:
         yield started
