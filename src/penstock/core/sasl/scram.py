@@ -9,7 +9,7 @@ The server keeps, of a salted password, H(client key) and the server key: the pr
 masked by a signature over all four messages. A user that does not exist gets a salt as well, always the
 same, and is refused at the end like one with a wrong password.
 
-librdkafka before 2.6.1, which Debian 12 and kcat have, writes its own nonce twice in its last message,
+Old releases of librdkafka (seen: 2.0.2, of Debian 12 and kcat) write their nonce twice in the last message,
 `r=<nonce><nonce><more>`. That is let through, and nothing else is: the proof is over the server's message
 with the server's nonce, so that it is as fresh as any other.
 """
