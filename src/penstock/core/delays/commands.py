@@ -1,7 +1,8 @@
 """The commands of a delay coordinator, and their replies.
 
-Clients schedule, cancel and list, through any node. The rest is for the node that coordinates the partition:
-it takes what is due, publishes it in a transaction, and says so by `EndDelays` in the same transaction.
+Clients schedule, find, cancel and list, through any node. The rest is for the node that coordinates the
+partition: it takes what is due, publishes it in a transaction, and says so by `EndDelays` in the same
+transaction.
 
 `partition` is that of `__delayed`. `on_reply` is the caller's callback, which the machine hands back with the
 reply and never calls.
@@ -50,7 +51,14 @@ class DueDelays:
         return found
 
 
-DelayReply: TypeAlias = DelayResults | DelayList | DueDelays | ApiError
+@dataclass(frozen=True, slots=True)
+class DelayTopics:
+    """The topic of each delay, in the order of the command; None where none is pending."""
+
+    topics: tuple[str | None, ...]
+
+
+DelayReply: TypeAlias = DelayResults | DelayList | DelayTopics | DueDelays | ApiError
 OnDelayReply: TypeAlias = Callable[[DelayReply], None]
 
 
@@ -68,7 +76,20 @@ class ScheduleRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelDelays:
-    """Do not publish these records."""
+    """Do not publish these records.
+
+    `topics`: the one that each must be for, or it counts as not pending; empty if any will do.
+    """
+
+    on_reply: OnDelayReply
+    partition: int
+    ids: tuple[int, ...]
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindDelays:
+    """Ask which topics these delays are for."""
 
     on_reply: OnDelayReply
     partition: int
@@ -123,7 +144,7 @@ class ReleaseDelays:
 
 
 # What may come from other nodes.
-ClientDelayCommand: TypeAlias = ScheduleRecords | CancelDelays | ListDelays
+ClientDelayCommand: TypeAlias = ScheduleRecords | CancelDelays | FindDelays | ListDelays
 DelayCommand: TypeAlias = (
-    ScheduleRecords | CancelDelays | ListDelays | TakeDueDelays | EndDelays | ReleaseDelays
+    ScheduleRecords | CancelDelays | FindDelays | ListDelays | TakeDueDelays | EndDelays | ReleaseDelays
 )

@@ -9,8 +9,10 @@ from penstock.core.delays.commands import (
     DelayList,
     DelayReply,
     DelayResults,
+    DelayTopics,
     DueDelays,
     EndDelays,
+    FindDelays,
     ListDelays,
     OnDelayReply,
     ReleaseDelays,
@@ -189,6 +191,8 @@ class DelayCoordinator:
                 self._schedule(command, now, outcome)
             case CancelDelays():
                 self._cancel(command, outcome)
+            case FindDelays():
+                self._find(command, outcome)
             case ListDelays():
                 self._list(command, outcome)
             case TakeDueDelays():
@@ -364,13 +368,16 @@ class DelayCoordinator:
         return TOO_LARGE if size_bytes > options.record_bytes_max else None
 
     def _cancel(self, command: CancelDelays, outcome: DelayOutcome) -> None:
-        if not 0 < len(command.ids) <= self._options.delays_max:
+        ids, topics = command.ids, command.topics
+        if not 0 < len(ids) <= self._options.delays_max or (topics and len(topics) != len(ids)):
             outcome.reply(command.on_reply, BAD_COMMAND)
             return
         errors: list[ApiError | None] = []
         cancelled: dict[int, None] = {}
-        for delay_id in command.ids:
-            if delay_id not in self._pending or delay_id in cancelled:
+        for at, delay_id in enumerate(ids):
+            pending = self._pending.get(delay_id)
+            is_other = pending is None or (topics and topics[at] != pending.topic)
+            if is_other or delay_id in cancelled:
                 errors.append(NOT_PENDING)
             elif delay_id in self._ending or delay_id in self._taken:
                 errors.append(BEING_PUBLISHED)
@@ -380,6 +387,14 @@ class DelayCoordinator:
         if cancelled:
             outcome.facts.append(DelaysFinished(tuple(cancelled), DelayFinish.CANCELLED))
         outcome.reply(command.on_reply, DelayResults(tuple(errors)))
+
+    def _find(self, command: FindDelays, outcome: DelayOutcome) -> None:
+        if not 0 < len(command.ids) <= self._options.delays_max:
+            outcome.reply(command.on_reply, BAD_COMMAND)
+            return
+        found = [self._pending.get(delay_id) for delay_id in command.ids]
+        topics = tuple(None if each is None else each.topic for each in found)
+        outcome.reply(command.on_reply, DelayTopics(topics))
 
     def _list(self, command: ListDelays, outcome: DelayOutcome) -> None:
         found: list[PendingDelay] = []

@@ -19,6 +19,7 @@ one namespace and a group has one type:
     topic_patterns               subscriptions by regular expression
     assignors                    uniform, range and simple: who shall read what
     partition_sets               sets of partitions by topic id
+    held_bytes                   about what groups take in memory, and whose clients they are
     cluster_topics               what is known of topics: ids, partitions, racks
     share_group, share_protocol  one share group (KIP-932); ShareGroupHeartbeat, sessions, new topics
     share_facts                  what is stored of share groups
@@ -70,6 +71,7 @@ from penstock.core.groups.commands import (
     Command,
     CommitOffsets,
     CommitResults,
+    CommittedPartitions,
     CommitTransactionOffsets,
     ConsumerGroupHeartbeat,
     ConsumerHeartbeatResult,
@@ -141,6 +143,7 @@ from penstock.core.groups.facts import (
     GroupStored,
     StoredMember,
 )
+from penstock.core.groups.held_bytes import HeldBytes
 from penstock.core.groups.offset_facts import (
     OffsetCommitted,
     OffsetDeleted,
@@ -154,6 +157,7 @@ from penstock.core.groups.outcome import (
     GroupOptions,
     GroupOutcome,
     MemberRemoved,
+    MembersRemoved,
     MigrationPolicy,
     RebalanceCompleted,
     RebalanceStarted,
@@ -173,11 +177,13 @@ from penstock.core.groups.share_facts import (
     ShareTargetEpoch,
     ShareTopics,
 )
+from penstock.core.groups.topic_patterns import TopicRights
 
 __all__ = [
     "GroupCoordinator",
     "GroupOptions",
     "GroupImage",
+    "HeldBytes",
     "GroupOutcome",
     "Command",
     "JoinGroup",
@@ -212,6 +218,7 @@ __all__ = [
     "OffsetResult",
     "FetchedOffsets",
     "FetchedOffset",
+    "CommittedPartitions",
     "NO_OFFSET",
     "DeletionResults",
     "DescribedGroup",
@@ -232,6 +239,7 @@ __all__ = [
     "RebalanceStarted",
     "RebalanceCompleted",
     "MemberRemoved",
+    "MembersRemoved",
     "CONSUMER_PROTOCOL_TYPE",
     "subscribed_topics",
     "ConsumerGroupOptions",
@@ -281,4 +289,5 @@ __all__ = [
     "SharedTopic",
     "ShareFactDeleted",
     "ShareRecordKind",
+    "TopicRights",
 ]

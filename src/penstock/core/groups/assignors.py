@@ -23,7 +23,7 @@ from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
 from penstock.core.groups.cluster_topics import AssignableTopic
-from penstock.core.groups.partition_sets import PartitionSet
+from penstock.core.groups.partition_sets import PartitionSet, shared_indexes
 from penstock.core.model import TopicId
 from penstock.core.values import dataclass
 
@@ -93,7 +93,7 @@ def range_(given: AssignorInput) -> AssignorSteps:
         for place, member_id in enumerate(orders[alike]):
             end = start + share + (place < extra)
             if end > start:
-                found[member_id][topic.id] = frozenset(range(start, end))
+                found[member_id][topic.id] = shared_indexes(frozenset(range(start, end)))
             start = end
         yield
     return dict(found)
@@ -335,7 +335,7 @@ def _by_member(given: AssignorInput, owned: Mapping[TopicId, Mapping[str, Sequen
     for topic_id, by_member in owned.items():
         for member_id, partitions in by_member.items():
             if partitions:
-                found[member_id][topic_id] = frozenset(partitions)
+                found[member_id][topic_id] = shared_indexes(frozenset(partitions))
         yield
     return dict(found)
 
@@ -425,7 +425,9 @@ def _as_sets(kept: Mapping[str, Sequence[_Partition]]) -> AssignorSteps:
         by_topic: dict[TopicId, list[int]] = {}
         for topic_id, partition in partitions:
             by_topic.setdefault(topic_id, []).append(partition)
-        found[member_id] = {topic_id: frozenset(indexes) for topic_id, indexes in by_topic.items()}
+        found[member_id] = {
+            topic_id: shared_indexes(frozenset(indexes)) for topic_id, indexes in by_topic.items()
+        }
         if len(found) % MEMBERS_PER_STEP == 0:
             yield
     return found

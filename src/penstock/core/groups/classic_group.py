@@ -21,9 +21,19 @@ remain, and what cannot be read is None: it is unknown what this member subscrib
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.core.groups.commands import DescribedMember, GroupState, MemberProtocol, OnReply
 from penstock.core.groups.facts import GroupStored, StoredMember
+from penstock.core.groups.held_bytes import (
+    GIVEN_ID_BYTES,
+    GROUP_BYTES,
+    MEMBER_BYTES,
+    NAME_BYTES,
+    NO_HOST,
+    HeldBytes,
+    text_bytes,
+)
 from penstock.core.model import MILLISECOND, ErrorKind, Instant, Timestamp
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -105,10 +115,15 @@ class GroupMember:
             self.assignment,
         )
 
-    def stored_bytes(self, protocol: str | None) -> int:
-        names = (self.member_id, self.instance_id or "", self.client_id, self.client_host)
-        content_bytes = len(self.metadata_for(protocol)) + len(self.assignment)
-        return _MEMBER_BYTES + content_bytes + sum([len(name.encode()) for name in names])
+    def names_bytes(self) -> int:
+        """What it takes in a record besides metadata and assignment."""
+        names = f"{self.member_id}{self.instance_id or ''}{self.client_id}{self.client_host}"
+        return _MEMBER_BYTES + len(names.encode())
+
+    def held_bytes(self) -> int:
+        """About what the member takes in memory besides what is stored of it."""
+        names = text_bytes(self.member_id, self.instance_id, self.client_id, self.client_host)
+        return MEMBER_BYTES + names + protocols_bytes(self.protocols)
 
     @property
     def is_static(self) -> bool:
@@ -131,27 +146,38 @@ class GroupMember:
         )
 
 
+def protocols_bytes(protocols: Iterable[MemberProtocol]) -> int:
+    """What a member says about itself."""
+    size = 0
+    for name, metadata in protocols:
+        size += NAME_BYTES + (len(name) if name.isascii() else 4 * len(name)) + len(metadata)
+    return size
+
+
+class GivenId(NamedTuple):
+    """An id that was given out, and not joined with yet."""
+
+    until: Instant
+    client_host: str
+
+
 class ProtocolSelector:
     """Which protocol a generation uses: one that every member supports and most prefer.
 
-    How many members support each, and how much they sent about themselves, is kept up to date as they come
-    and go.
+    How many members support each is kept up to date as they come and go.
     """
 
-    __slots__ = ("_supporters", "metadata_bytes")
+    __slots__ = ("_supporters",)
 
     def __init__(self) -> None:
         self._supporters: dict[str, int] = {}
-        self.metadata_bytes = 0
 
     def add(self, protocols: Iterable[MemberProtocol]) -> None:
-        for name, metadata in protocols:
+        for name, _ in protocols:
             self._supporters[name] = self._supporters.get(name, 0) + 1
-            self.metadata_bytes += len(metadata)
 
     def remove(self, protocols: Iterable[MemberProtocol]) -> None:
-        for name, metadata in protocols:
-            self.metadata_bytes -= len(metadata)
+        for name, _ in protocols:
             left = self._supporters[name] - 1
             if left:
                 self._supporters[name] = left
@@ -204,7 +230,7 @@ class ClassicGroup:
         self.selector = ProtocolSelector()
         # What this generation's members subscribe to; None when it cannot be known.
         self.subscribed: frozenset[str] | None = None
-        self.pending: dict[str, Instant] = {}  # ids given out, not joined with yet -> until when
+        self.pending: dict[str, GivenId] = {}  # ids given out, not joined with yet
         self.joiner: dict[str, OnReply] = {}  # member id -> its parked JoinGroup
         self.syncing: dict[str, OnReply] = {}  # member id -> its parked SyncGroup
         self.unsynced: dict[str, None] = {}  # members of this generation that owe a SyncGroup
@@ -212,6 +238,11 @@ class ClassicGroup:
         self.join_deadline: Instant | None = None
         self.sync_deadline: Instant | None = None
         self.rebalance_started: Instant | None = None
+        # What is not in the image, and whose client pays for the group itself.
+        self.held = HeldBytes()
+        self._payer = NO_HOST
+        # What all members take in a record besides metadata and assignments.
+        self.names_bytes = 0
 
     @classmethod
     def from_fact(cls, fact: GroupStored, resumed_at: Instant) -> "ClassicGroup":
@@ -244,7 +275,9 @@ class ClassicGroup:
 
     def stored_bytes(self) -> int:
         """About what `to_fact` takes in the log."""
-        return sum([member.stored_bytes(self.protocol) for member in self.members.values()])
+        protocol = self.protocol
+        contents = [len(m.metadata_for(protocol)) + len(m.assignment) for m in self.members.values()]
+        return self.names_bytes + sum(contents)
 
     @property
     def is_empty(self) -> bool:
@@ -264,9 +297,15 @@ class ClassicGroup:
         if member.instance_id is not None:
             assert member.instance_id not in self.instances
             self.instances[member.instance_id] = member.member_id
+        if not self.members:
+            self._payer = member.client_host
+            self.held.add(self._payer, self._own_bytes())
         self.members[member.member_id] = member
         self.selector.add(member.protocols)
-        self.pending.pop(member.member_id, None)
+        self.names_bytes += member.names_bytes()
+        self.held.add(member.client_host, member.held_bytes())
+        if member.member_id in self.pending:
+            self.take_id_back(member.member_id)
 
     def remove(self, member_id: str) -> tuple[OnReply, ...]:
         """Take the member out; returns the callbacks of its requests that are still parked.
@@ -275,6 +314,10 @@ class ClassicGroup:
         """
         member = self.members.pop(member_id)
         self.selector.remove(member.protocols)
+        self.names_bytes -= member.names_bytes()
+        self.held.add(member.client_host, -member.held_bytes())
+        if not self.members:
+            self.held.add(self._payer, -self._own_bytes())
         if member.instance_id is not None:
             del self.instances[member.instance_id]
         return self._unpark(member_id)
@@ -286,6 +329,9 @@ class ClassicGroup:
         assert old.instance_id == member.instance_id
         self.selector.remove(old.protocols)
         self.selector.add(member.protocols)
+        self.names_bytes += member.names_bytes() - old.names_bytes()
+        self.held.add(old.client_host, -old.held_bytes())
+        self.held.add(member.client_host, member.held_bytes())
         self.members[member.member_id] = member
         self.instances[member.instance_id] = member.member_id
         if self.leader == old_member_id:
@@ -297,8 +343,20 @@ class ClassicGroup:
 
     def update_protocols(self, member: GroupMember, protocols: tuple[MemberProtocol, ...]) -> None:
         self.selector.remove(member.protocols)
+        self.held.add(member.client_host, protocols_bytes(protocols) - protocols_bytes(member.protocols))
         member.protocols = protocols
         self.selector.add(protocols)
+
+    def give_id(self, member_id: str, given: GivenId) -> None:
+        self.take_id_back(member_id)
+        self.pending[member_id] = given
+        self.held.add(given.client_host, self._given_bytes(member_id))
+
+    def take_id_back(self, member_id: str) -> None:
+        """The id was joined with, or is not waited for any more; there may be none."""
+        given = self.pending.pop(member_id, None)
+        if given is not None:
+            self.held.add(given.client_host, -self._given_bytes(member_id))
 
     def elect_leader_among_joined(self) -> bool:
         """Make sure that the leader takes part in the next generation; False if no member does."""
@@ -352,12 +410,19 @@ class ClassicGroup:
 
     def earliest_deadline(self) -> Instant | None:
         deadlines = [m.session_deadline for m in self.members.values() if m.session_deadline is not None]
-        deadlines += self.pending.values()
+        deadlines += [given.until for given in self.pending.values()]
         if self.join_deadline is not None:
             deadlines.append(self.join_deadline)
         if self.sync_deadline is not None:
             deadlines.append(self.sync_deadline)
         return min(deadlines, default=None)
+
+    def _own_bytes(self) -> int:
+        return GROUP_BYTES + text_bytes(self.group_id)
+
+    def _given_bytes(self, member_id: str) -> int:
+        # A group may be nothing but an id that was given out.
+        return GIVEN_ID_BYTES + text_bytes(member_id) + self._own_bytes()
 
     def _unpark(self, member_id: str) -> tuple[OnReply, ...]:
         parked = (

@@ -36,6 +36,7 @@ from penstock.core.groups.consumer_group import ConsumerGroup, ConsumerMember
 from penstock.core.groups.consumer_protocol import (
     ConsumerGroups,
     MemberUpdate,
+    has_memory,
     raise_epoch,
     remove_member,
     replace_member,
@@ -47,7 +48,7 @@ from penstock.core.groups.embedded_protocol import (
     read_subscription,
     write_assignment,
 )
-from penstock.core.groups.outcome import GroupOptions, GroupOutcome
+from penstock.core.groups.outcome import NO_MEMORY, GroupOptions, GroupOutcome
 from penstock.core.groups.partition_sets import PartitionSet, difference, partition_set, rows
 from penstock.core.model import ErrorKind, TopicId
 
@@ -117,6 +118,9 @@ class ClassicMembers:
             assignor=None,
             classic=ClassicMember(command.session_timeout_ms, command.protocols),
         )
+        if not has_memory(group, stored, outcome):
+            outcome.responses.append((command.on_reply, NO_MEMORY))
+            return
         owned = partitions_by_id(subscription.owned, self._topics)
         needs_target = update_member(group, member, stored, outcome)
         self._consumers.move_on(group, member, MemberUpdate(owned, needs_target), outcome)
@@ -167,9 +171,11 @@ def _why_not_join(
     options = outcome.options
     if not options.session_timeout_ms_min <= command.session_timeout_ms <= options.session_timeout_ms_max:
         return ErrorKind.INVALID_SESSION_TIMEOUT
-    if command.protocol_type != CONSUMER_PROTOCOL_TYPE or subscription is None:
-        return ErrorKind.INCONSISTENT_PROTOCOL
-    if not _have_one_in_common(group, command):
+    if len(command.protocols) > options.protocols_max:
+        return ErrorKind.INVALID_REQUEST
+    # The group could become a classic one: its classic members need a protocol of them all.
+    has_common = group.have_in_common([protocol.name for protocol in command.protocols], command.member_id)
+    if command.protocol_type != CONSUMER_PROTOCOL_TYPE or subscription is None or not has_common:
         return ErrorKind.INCONSISTENT_PROTOCOL
     if not fits_record(command.protocols, options):
         return ErrorKind.BATCH_TOO_LARGE
@@ -188,17 +194,6 @@ def fits_record(protocols: Sequence[MemberProtocol], options: GroupOptions) -> b
     """Whether a classic member can be stored: with all its protocols, and the topics of one once more."""
     sizes = [_PROTOCOL_BYTES + len(name.encode()) + 2 * len(metadata) for name, metadata in protocols]
     return sum(sizes) <= options.record_bytes_max
-
-
-def _have_one_in_common(group: ConsumerGroup, command: JoinGroup) -> bool:
-    """Whether the group could become a classic one: its classic members need a protocol of them all."""
-    names = [protocol.name for protocol in command.protocols]
-    for member_id, member in group.members.items():
-        classic = member.stored.classic
-        if classic is not None and member_id != command.member_id:
-            known = [protocol.name for protocol in classic.protocols]
-            names = [name for name in names if name in known]
-    return bool(names)
 
 
 def _joining_member(

@@ -12,7 +12,14 @@ session may have ended: starting a coordinator does not take longer with more me
 from dataclasses import replace
 from typing import assert_never
 
-from penstock.core.groups.classic_group import ClassicGroup, GroupMember, InitialDelay, subscribed_topics
+from penstock.core.groups.classic_group import (
+    ClassicGroup,
+    GivenId,
+    GroupMember,
+    InitialDelay,
+    protocols_bytes,
+    subscribed_topics,
+)
 from penstock.core.groups.commands import (
     UNKNOWN_MEMBER_ID,
     ClassicCommand,
@@ -34,10 +41,11 @@ from penstock.core.groups.commands import (
     SyncGroupResult,
 )
 from penstock.core.groups.facts import GroupImage
+from penstock.core.groups.held_bytes import text_bytes
 from penstock.core.groups.outcome import (
+    NO_MEMORY,
     GroupOptions,
     GroupOutcome,
-    MemberRemoved,
     RebalanceCompleted,
     RebalanceStarted,
 )
@@ -107,7 +115,7 @@ def remove_member(group: ClassicGroup, member_id: str, outcome: GroupOutcome, re
     """Remove a member; a request of it that is still parked gets an error that makes it join again."""
     for on_reply in group.remove(member_id):
         outcome.refuse(on_reply, ErrorKind.UNKNOWN_MEMBER, reason)
-    outcome.events.append(MemberRemoved(group.group_id, member_id, reason))
+    outcome.report_removed(group.group_id, member_id, reason)
 
 
 def keep_alive(group: ClassicGroup, member: GroupMember, outcome: GroupOutcome) -> None:
@@ -190,6 +198,8 @@ class ClassicGroups:
         self._image = image
         self._live: dict[str, ClassicGroup] = {}
         self._resumed_at = Instant(0)
+        # What live groups hold counts with what is stored.
+        self._held = image.held
 
     def find(self, group_id: str) -> ClassicGroup | None:
         group = self._live.get(group_id)
@@ -199,20 +209,26 @@ class ClassicGroups:
         if stored is not None:
             group = ClassicGroup.from_fact(stored, self._resumed_at)
             if group.members:
-                self._live[group_id] = group
+                self.keep(group)
             return group
         # A consumer that assigns itself commits under a group id and never joins.
         return ClassicGroup(group_id) if self._image.knows(group_id) else None
 
-    @property
-    def metadata_bytes(self) -> int:
-        """What the members of all groups have sent about themselves."""
-        return sum([group.selector.metadata_bytes for group in self._live.values()])
+    def live_ids(self) -> list[str]:
+        """Groups that may not be stored."""
+        return list(self._live)
 
-    def listed(self) -> list[ListedGroup]:
-        """Every group by id, without loading those that were not used since the failover."""
-        group_ids = sorted({*self._live, *self._image.group_ids()})
-        return [self._listed_one(group_id) for group_id in group_ids]
+    def listed(self, group_id: str) -> ListedGroup | None:
+        """The group, without loading one that was not used since the failover."""
+        group = self._live.get(group_id)
+        if group is not None:
+            return ListedGroup(group_id, group.protocol_type or "", group.state, GroupType.CLASSIC)
+        stored = self._image.groups.get(group_id)
+        if stored is None:
+            is_known = self._image.knows(group_id)
+            return ListedGroup(group_id, "", GroupState.EMPTY, GroupType.CLASSIC) if is_known else None
+        state = GroupState.STABLE if stored.members else GroupState.EMPTY
+        return ListedGroup(group_id, stored.protocol_type, state, GroupType.CLASSIC)
 
     def decide(self, command: ClassicCommand, outcome: GroupOutcome) -> None:
         group_id = command.group_id
@@ -235,10 +251,8 @@ class ClassicGroups:
                 _leave(group, command, outcome)
             case _:
                 assert_never(command)
-        if group.state is GroupState.EMPTY and not group.pending:
-            self._live.pop(group_id, None)
-        else:
-            self._live[group_id] = group
+        if group.state is GroupState.EMPTY or group_id not in self._live:
+            self._keep_while_alive(group, outcome)
 
     def expire(self, group_id: str, outcome: GroupOutcome) -> Instant | None:
         """Do what is due in the group; returns when to check it again."""
@@ -246,19 +260,20 @@ class ClassicGroups:
         if group is None:
             return None
         _expire(group, outcome)
-        if group.is_idle:
-            self._live.pop(group_id, None)
-        else:
-            self._live[group_id] = group
+        self._keep_while_alive(group, outcome)
         return group.earliest_deadline()
 
     def keep(self, group: ClassicGroup) -> None:
-        """A group that was another type before."""
+        """Have the group among those that are alive."""
+        self.forget(group.group_id)
         self._live[group.group_id] = group
+        group.held.join(self._held)
 
     def forget(self, group_id: str) -> None:
-        """Drop a deleted group, with the ids it gave out."""
-        self._live.pop(group_id, None)
+        """Drop a group of which nothing volatile is left, or that was deleted, with the ids it gave out."""
+        group = self._live.pop(group_id, None)
+        if group is not None:
+            group.held.leave()
 
     def resume(self, outcome: GroupOutcome) -> None:
         """Sessions of all stored members start now, in full."""
@@ -270,15 +285,12 @@ class ClassicGroups:
             if len(stored.members) > outcome.options.group_members_max:
                 self._shrink(stored.group_id, outcome)
 
-    def _listed_one(self, group_id: str) -> ListedGroup:
-        group = self._live.get(group_id)
-        if group is not None:
-            return ListedGroup(group_id, group.protocol_type or "", group.state, GroupType.CLASSIC)
-        stored = self._image.groups.get(group_id)
-        if stored is None:
-            return ListedGroup(group_id, "", GroupState.EMPTY, GroupType.CLASSIC)
-        state = GroupState.STABLE if stored.members else GroupState.EMPTY
-        return ListedGroup(group_id, stored.protocol_type, state, GroupType.CLASSIC)
+    def _keep_while_alive(self, group: ClassicGroup, outcome: GroupOutcome) -> None:
+        if group.is_idle:
+            self.forget(group.group_id)
+            outcome.rest(group.group_id)
+        elif group.group_id not in self._live:
+            self.keep(group)
 
     def _shrink(self, group_id: str, outcome: GroupOutcome) -> None:
         group = self.find(group_id)
@@ -328,12 +340,25 @@ def _problem_with_join(group: ClassicGroup, command: JoinGroup, options: GroupOp
         allowed = f"between {options.session_timeout_ms_min} and {options.session_timeout_ms_max} ms"
         detail = f"a session timeout is {allowed}, not {command.session_timeout_ms}"
         return ApiError(ErrorKind.INVALID_SESSION_TIMEOUT, detail)
-    size_bytes = sum([len(metadata) for _, metadata in command.protocols])
+    if len(command.protocols) > options.protocols_max:
+        detail = f"a member has at most {options.protocols_max} protocols, not {len(command.protocols)}"
+        return ApiError(ErrorKind.INVALID_REQUEST, detail)
+    size_bytes = protocols_bytes(command.protocols)
     if size_bytes > options.record_bytes_max:
         return ApiError(ErrorKind.BATCH_TOO_LARGE, "a member with so much metadata cannot be stored")
-    if size_bytes > options.small_metadata_bytes and not _has_memory(group, command, size_bytes, options):
-        return ApiError(ErrorKind.GROUP_FULL, "the node has no room for so much metadata")
-    return None
+    if command.member_id in group.members:
+        if size_bytes <= options.small_metadata_bytes:
+            return None
+    elif command.member_id != UNKNOWN_MEMBER_ID and command.member_id not in group.pending:
+        # It is told that nobody knows it.
+        return None
+    if group.names_bytes >= options.record_bytes_max and not _is_known(group, command):
+        return ApiError(ErrorKind.GROUP_FULL, "no record has room for more members of the group")
+    return None if _has_memory(group, command, size_bytes, options) else NO_MEMORY
+
+
+def _is_known(group: ClassicGroup, command: JoinGroup) -> bool:
+    return command.member_id in group.members or command.instance_id in group.instances
 
 
 def _distinct(protocols: tuple[MemberProtocol, ...]) -> tuple[MemberProtocol, ...]:
@@ -362,15 +387,22 @@ def _has_room(group: ClassicGroup, command: JoinGroup, members_max: int) -> bool
 
 
 def _has_memory(group: ClassicGroup, command: JoinGroup, size_bytes: int, options: GroupOptions) -> bool:
-    """Whether the node keeps the metadata of this member; it may go on with what it sent before."""
-    member = group.members.get(command.member_id)
-    is_kept = member is not None and member.protocols == command.protocols
-    return is_kept or options.has_member_room(size_bytes)
+    """Whether the node keeps what this member sends; it may go on with little, or with what it has sent."""
+    member_id = command.member_id
+    if command.instance_id is not None:
+        member_id = group.instances.get(command.instance_id, member_id)
+    member = group.members.get(member_id)
+    if member is not None and (
+        size_bytes <= options.small_metadata_bytes or member.protocols == command.protocols
+    ):
+        return True
+    ids_bytes = text_bytes(command.group_id, command.member_id, command.instance_id, command.client_id)
+    return options.has_member_room(command.client_host, ids_bytes + size_bytes)
 
 
 def _refuse_full(group: ClassicGroup, command: JoinGroup, outcome: GroupOutcome) -> None:
     outcome.refuse(command.on_reply, ErrorKind.GROUP_FULL)
-    group.pending.pop(command.member_id, None)
+    group.take_id_back(command.member_id)
     if group.member_error_kind(command.member_id, command.instance_id) is None:
         remove_member(group, command.member_id, outcome, "the group is over its size limit")
     complete_join_if_all_are_here(group, outcome)
@@ -383,9 +415,12 @@ def _new_member_id(command: JoinGroup) -> str:
 def _give_member_id(group: ClassicGroup, command: JoinGroup, outcome: GroupOutcome) -> None:
     # Without this step (KIP-394) a client that times out and retries leaves a member behind each time.
     member_id = _new_member_id(command)
-    if len(group.pending) >= outcome.options.pending_members_max:
-        del group.pending[next(iter(group.pending))]
-    group.pending[member_id] = outcome.wake(group.group_id, command.session_timeout_ms)
+    options = outcome.options
+    if len(group.pending) >= options.pending_members_max:
+        group.take_id_back(next(iter(group.pending)))
+    # Clients join with it at once: how long a session they want says nothing about that.
+    until = outcome.wake(group.group_id, min(command.session_timeout_ms, options.given_id_ms_max))
+    group.give_id(member_id, GivenId(until, command.client_host))
     outcome.responses.append((command.on_reply, MemberIdRequired(member_id)))
 
 
@@ -556,8 +591,13 @@ def _complete_sync(group: ClassicGroup, command: SyncGroup, outcome: GroupOutcom
     for member in group.members.values():
         # The leader may leave members out: they get an empty assignment.
         member.assignment = assignments.get(member.member_id, b"")
-    if group.stored_bytes() > outcome.options.record_bytes_max:
-        _refuse_assignment(group, outcome)
+    stored_bytes, options = group.stored_bytes(), outcome.options
+    if stored_bytes > options.record_bytes_max:
+        detail = f"the group takes {stored_bytes:,} bytes, of {options.record_bytes_max:,} allowed"
+        _refuse_assignment(group, detail, outcome)
+        return
+    if not _has_memory_for_assignment(group, options):
+        _refuse_assignment(group, NO_MEMORY.detail, outcome)
         return
     group.state, group.state_since = GroupState.STABLE, outcome.now.wall
     outcome.facts.append(group.to_fact())
@@ -575,11 +615,17 @@ def _complete_sync(group: ClassicGroup, command: SyncGroup, outcome: GroupOutcom
         group.rebalance_started = None
 
 
-def _refuse_assignment(group: ClassicGroup, outcome: GroupOutcome) -> None:
+def _has_memory_for_assignment(group: ClassicGroup, options: GroupOptions) -> bool:
+    """Whether the node keeps what the leader assigns: little for each member always."""
+    size_bytes = sum([len(member.assignment) for member in group.members.values()])
+    if size_bytes <= options.small_metadata_bytes * len(group.members):
+        return True
+    assert group.leader is not None
+    return options.has_member_room(group.members[group.leader].client_host, size_bytes)
+
+
+def _refuse_assignment(group: ClassicGroup, detail: str, outcome: GroupOutcome) -> None:
     """As Kafka does: those that wait get an error that clients raise, and whoever goes on joins again."""
-    detail = (
-        f"the group takes {group.stored_bytes():,} bytes, of {outcome.options.record_bytes_max:,} allowed"
-    )
     for member_id, on_reply in group.syncing.items():
         outcome.refuse(on_reply, ErrorKind.BATCH_TOO_LARGE, detail)
         keep_alive(group, group.members[member_id], outcome)
@@ -622,7 +668,7 @@ def _leave_one(group: ClassicGroup, leaving: LeavingMember, outcome: GroupOutcom
     member_id, instance_id, reason = leaving
     left = LeftMember(member_id, instance_id)
     if member_id in group.pending:
-        del group.pending[member_id]
+        group.take_id_back(member_id)
         return left
     if member_id == UNKNOWN_MEMBER_ID and instance_id is not None:
         # An operator removes a static member, whoever holds the instance id now.
@@ -645,9 +691,9 @@ def _expire(group: ClassicGroup, outcome: GroupOutcome) -> None:
         join_phase_ended(group, outcome)
     if group.sync_deadline is not None and group.sync_deadline <= now:
         sync_phase_ended(group, outcome)
-    for member_id, deadline in list(group.pending.items()):
-        if deadline <= now:
-            del group.pending[member_id]
+    for member_id, given in list(group.pending.items()):
+        if given.until <= now:
+            group.take_id_back(member_id)
             complete_join_if_all_are_here(group, outcome)
     _end_sessions(group, outcome)
 
@@ -657,6 +703,8 @@ def _end_sessions(group: ClassicGroup, outcome: GroupOutcome) -> None:
     for member in list(group.members.values()):
         if member.session_deadline is None or member.session_deadline > now:
             continue
+        if removed >= outcome.options.members_expired_per_turn_max:
+            break
         is_parked = member.member_id in group.joiner or member.member_id in group.syncing
         if is_parked and not member.is_new:
             # It has a parked request, which stands for heartbeats: it counts as alive.

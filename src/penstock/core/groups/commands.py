@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from penstock.core.groups.partition_sets import PartitionSet
+from penstock.core.groups.topic_patterns import TopicRights
 from penstock.core.model import (
     ApiError,
     ErrorKind,
@@ -147,6 +148,13 @@ class FetchedOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class CommittedPartitions:
+    """The group has committed more than is fetched in one go: ask for these, in this order, by portions."""
+
+    topics: tuple["TopicToFetch", ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DescribedMember:
     """One member as operators see it; metadata is empty unless the group is stable."""
 
@@ -263,6 +271,7 @@ Reply: TypeAlias = (
     | LeaveGroupResult
     | CommitResults
     | FetchedOffsets
+    | CommittedPartitions
     | DeletionResults
     | DescribedGroup
     | ListedGroups
@@ -376,6 +385,8 @@ class ConsumerGroupHeartbeat:
     # The partitions that the member has.
     owned: PartitionSet | None = None
     session_timeout_ms: int = NO_OWN_TIMEOUT
+    # None where everyone may see every topic.
+    rights: TopicRights | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -522,6 +533,8 @@ class ListGroups:
     """ListGroups of this coordinator partition; empty filters let everything through."""
 
     on_reply: OnReply
+    # None: all that there are.
+    group_ids: tuple[str, ...] | None = None
     states: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
 

@@ -13,10 +13,12 @@ A partition is given to a member only when nobody has it (`owner_of`): not while
 still read it. A member that gives nothing up goes to its new epoch at once, and reads on meanwhile.
 """
 
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from penstock.core.groups.assignors import AssignorSteps, TargetAssignment
-from penstock.core.groups.cluster_topics import AssignableTopic
+from penstock.core.groups.cluster_topics import AssignableTopic, metadata_hash
 from penstock.core.groups.commands import (
     CommitOffsets,
     CommitTransactionOffsets,
@@ -26,6 +28,7 @@ from penstock.core.groups.commands import (
     GroupState,
 )
 from penstock.core.groups.consumer_facts import (
+    ClassicMember,
     ConsumerGroupStored,
     ConsumerMemberStored,
     CurrentAssignmentStored,
@@ -40,12 +43,14 @@ from penstock.core.groups.partition_sets import (
     intersects,
     union,
 )
-from penstock.core.groups.topic_patterns import PatternSteps
+from penstock.core.groups.topic_patterns import PatternSteps, TopicRights, visible
 from penstock.core.model import MILLISECOND, ErrorKind, Instant, TopicId
 
 # Epochs with a meaning: joins; leaves; a static member leaves and will be back.
 JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH = 0, -1, -2
 LONG_AGO = Instant(0)
+# A pattern, and the key of the rights of those who look through it; None for all that it matches.
+View: TypeAlias = tuple[str, Hashable]
 
 
 @dataclass(slots=True)
@@ -61,6 +66,11 @@ class ConsumerMember:
     session_deadline: Instant = LONG_AGO
     # Until when it must have given up `revoking`; a classic member, until when it must have joined again.
     revoke_deadline: Instant | None = None
+    # Which topics it may see; None where everyone may see all, and until it was heard of.
+    rights: TopicRights | None = None
+    # What its pattern stands for to it, and the pattern and rights that this is by.
+    seen: tuple[str, ...] = ()
+    view: View | None = None
 
     def current(self) -> CurrentAssignmentStored:
         """What the member has, as a fact."""
@@ -91,14 +101,25 @@ class ConsumerGroup:
         self.members: dict[str, ConsumerMember] = {}
         self.instances: dict[str, str] = {}  # instance id -> member id
         self.patterns: dict[str, tuple[str, ...]] = {}  # pattern -> the topics that match
-        # What the members subscribe to, and the topics of it that exist.
-        self.subscribed: frozenset[str] = frozenset()
+        # The topics that exist, of those that members subscribe to, by name, and a hash of them.
         self.topics: dict[str, AssignableTopic] = {}
-        # Whether topics may have changed since: the next heartbeat looks at them, and at patterns.
+        self._topics_hash = 0
+        # Topics that may have changed since: the next heartbeat looks at them, and at patterns.
         self.is_stale = True
         self.has_stale_patterns = True
-        # Patterns that are being compared with the topics' names.
-        self.searches: dict[str, PatternSteps] = {}
+        self._changed: dict[str, None] = {}
+        # How many members subscribe to each topic and pattern; a pattern counts once for each of its topics.
+        self._subscribers: dict[str, int] = {}
+        self._pattern_users: dict[str, int] = {}
+        # How many members speak the classic protocol, and each of its assignors.
+        self._classic_members = 0
+        self._classic_protocols: dict[str, int] = {}
+        # What members with the same rights see of a pattern's topics.
+        self.views: dict[View, tuple[str, ...]] = {}
+        # Patterns that are being compared with the topics' names, and views that are looked at.
+        self.searches: dict[View, PatternSteps] = {}
+        # Members with a pattern that this coordinator has not heard of: whose rights they have is not stored.
+        self.unheard: dict[str, None] = {}
         # Members that have not come to the target yet.
         self.unsettled: dict[str, None] = {}
         self.rebalance_started: Instant | None = None
@@ -128,7 +149,8 @@ class ConsumerGroup:
             if member.revoking:
                 member.revoke_deadline = Instant(resumed_at + fact.rebalance_timeout_ms * MILLISECOND)
             group.add(member)
-        group.note_subscriptions()
+            if fact.pattern is not None:
+                group.unheard[member_id] = None
         return group
 
     def to_fact(self) -> ConsumerGroupStored:
@@ -156,24 +178,35 @@ class ConsumerGroup:
         return True
 
     def is_subscribed_to(self, topic: str) -> bool:
-        return topic in self.subscribed
+        return topic in self._subscribers
 
     def add(self, member: ConsumerMember) -> None:
         stored = member.stored
         self.members[stored.member_id] = member
         if stored.instance_id is not None:
             self.instances[stored.instance_id] = stored.member_id
+        self._begin_to_count(stored)
         self._own(member)
         self._note_progress(member)
 
+    def update(self, member: ConsumerMember, stored: ConsumerMemberStored) -> None:
+        """A member says something else of itself."""
+        before, member.stored = member.stored, stored
+        if (stored.topics, stored.pattern, stored.classic) != (before.topics, before.pattern, before.classic):
+            # In this order: what it still subscribes to has not changed.
+            self._begin_to_count(stored)
+            self._end_to_count(before)
+
     def remove(self, member_id: str) -> ConsumerMember:
         member = self.members.pop(member_id)
+        self._end_to_count(member.stored)
         instance_id = member.stored.instance_id
         if instance_id is not None and self.instances.get(instance_id) == member_id:
             del self.instances[instance_id]
         self._disown(member)
         self.target.pop(member_id, None)
         self.unsettled.pop(member_id, None)
+        self.unheard.pop(member_id, None)
         return member
 
     def take_current(self, member: ConsumerMember, current: CurrentAssignmentStored) -> None:
@@ -200,25 +233,135 @@ class ConsumerGroup:
         matched = self.patterns.get(member.pattern, ())
         return tuple(sorted({*member.topics, *matched}))
 
-    def note_subscriptions(self) -> None:
-        """Take over what the members subscribe to."""
-        self.subscribed = frozenset(
-            [name for member in self.members.values() for name in self.topics_of(member.stored)]
-        )
+    def assigned_from(self, member: ConsumerMember) -> tuple[str, ...]:
+        """The topics whose partitions the member may get: of a pattern's, those that it may see."""
+        stored, rights = member.stored, member.rights
+        if stored.pattern is None or (rights is None and stored.member_id not in self.unheard):
+            return self.topics_of(stored)
+        if rights is None or member.view is None or member.view[0] != stored.pattern:
+            return stored.topics
+        return tuple(sorted({*stored.topics, *member.seen}))
+
+    def hear_of(self, member: ConsumerMember, rights: TopicRights | None) -> bool:
+        """Take a member's rights; returns whether, after a failover, those of all members are known now."""
+        member.rights = rights
+        if not self.unheard:
+            return False
+        if rights is None:
+            # Nobody's rights count.
+            self.unheard.clear()
+            return False
+        self.unheard.pop(member.stored.member_id, None)
+        return not self.unheard
+
+    def look_through(self, member: ConsumerMember) -> bool:
+        """Have a member see what it may of its pattern's topics, if that is known; else begin to look.
+
+        Returns whether it sees others than before.
+        """
+        pattern, rights = member.stored.pattern, member.rights
+        if pattern is None or rights is None or pattern not in self.patterns:
+            return False
+        view = pattern, rights.key
+        if member.view == view:
+            return False
+        seen = self.views.get(view)
+        if seen is None:
+            if view not in self.searches:
+                self.searches[view] = visible(self.patterns[pattern], rights)
+            return False
+        return self._show(member, view, seen)
+
+    def take_view(self, view: View, seen: tuple[str, ...]) -> bool:
+        """What members see through this view from now on; returns whether one sees others than before."""
+        self.views[view] = seen
+        changed, used = False, dict.fromkeys([view])
+        for member in self.members.values():
+            own = _view_of(member)
+            if own is not None:
+                used[own] = None
+                changed = (own == view and self._show(member, view, seen)) or changed
+        self.views = {each: topics for each, topics in self.views.items() if each in used}
+        return changed
+
+    def _show(self, member: ConsumerMember, view: View, seen: tuple[str, ...]) -> bool:
+        before, member.view, member.seen = member.seen, view, seen
+        # Until all were heard of, there is no other target.
+        return before != seen and not self.unheard
+
+    def note_changed(self, names: Iterable[str]) -> None:
+        """These topics were created, changed or deleted."""
+        for name in names:
+            if name in self._subscribers:
+                self._changed[name] = None
+                self.is_stale = True
+
+    def take_topics(self, find: Callable[[str], AssignableTopic | None]) -> int:
+        """Look at the topics that may have changed, and at those that members subscribe to since.
+
+        Returns a hash of all that exist.
+        """
+        changed, self._changed, self.is_stale = self._changed, {}, False
+        topics, is_same = self.topics, True
+        for name in changed:
+            topic = find(name) if name in self._subscribers else None
+            if topic is not topics.get(name):
+                is_same = False
+                if topic is not None:
+                    topics[name] = topic
+                else:
+                    del topics[name]
+        if not is_same:
+            self.topics = {name: topics[name] for name in sorted(topics)}
+            self._topics_hash = metadata_hash(self.topics.values())
+        return self._topics_hash
 
     def patterns_in_use(self) -> list[str]:
         """The patterns that members subscribe to, each once."""
-        used = (member.stored.pattern for member in self.members.values())
-        return list(dict.fromkeys([pattern for pattern in used if pattern is not None]))
+        return list(self._pattern_users)
+
+    def take_pattern(self, pattern: str, topics: tuple[str, ...]) -> None:
+        """A pattern stands for these topics from now on."""
+        before = self.patterns.get(pattern, ())
+        self.patterns[pattern] = topics
+        self.views = {view: seen for view, seen in self.views.items() if view[0] != pattern}
+        for view, rights in {_view_of(each): each.rights for each in self.members.values()}.items():
+            if view is not None and rights is not None and view[0] == pattern:
+                self.searches[view] = visible(topics, rights)
+        if pattern in self._pattern_users:
+            self._subscribe(topics)
+            self._unsubscribe(before)
+
+    def drop_unused_patterns(self) -> list[str]:
+        """Forget patterns that no member subscribes to any more; returns them."""
+        unused = [pattern for pattern in self.patterns if pattern not in self._pattern_users]
+        for pattern in unused:
+            del self.patterns[pattern]
+        return unused
+
+    @property
+    def speaks_classic(self) -> bool:
+        """Whether all members speak the classic protocol."""
+        return self._classic_members == len(self.members)
+
+    def have_in_common(self, names: Iterable[str], besides: str) -> bool:
+        """Whether all classic members, perhaps besides one, speak one of these protocols."""
+        member = self.members.get(besides)
+        classic = None if member is None else member.stored.classic
+        own = () if classic is None else _names(classic)
+        others = self._classic_members - (classic is not None)
+        return any(self._classic_protocols.get(name, 0) - (name in own) == others for name in names)
 
     def lacks(self, pattern: str | None) -> bool:
         """Whether nobody has looked for the topics of this pattern yet."""
-        return pattern is not None and pattern not in self.patterns and pattern not in self.searches
+        return pattern is not None and pattern not in self.patterns and (pattern, None) not in self.searches
 
     @property
     def is_unresolved(self) -> bool:
-        """Whether it is not known yet what a pattern stands for."""
-        return any(pattern not in self.patterns for pattern in self.searches)
+        """Whether it is not known yet what a pattern stands for, or to whom."""
+        return bool(self.unheard) or any(
+            rights is not None or pattern not in self.patterns for pattern, rights in self.searches
+        )
 
     @property
     def is_busy(self) -> bool:
@@ -293,6 +436,41 @@ class ConsumerGroup:
             stored.classic is not None,
         )
 
+    def _begin_to_count(self, stored: ConsumerMemberStored) -> None:
+        self._subscribe(stored.topics)
+        if stored.pattern is not None:
+            users = self._pattern_users[stored.pattern] = self._pattern_users.get(stored.pattern, 0) + 1
+            if users == 1:
+                self._subscribe(self.patterns.get(stored.pattern, ()))
+        if stored.classic is not None:
+            self._classic_members += 1
+            for name in _names(stored.classic):
+                self._classic_protocols[name] = self._classic_protocols.get(name, 0) + 1
+
+    def _end_to_count(self, stored: ConsumerMemberStored) -> None:
+        self._unsubscribe(stored.topics)
+        if stored.pattern is not None and not _one_less(self._pattern_users, stored.pattern):
+            self._unsubscribe(self.patterns.get(stored.pattern, ()))
+        if stored.classic is not None:
+            self._classic_members -= 1
+            for name in _names(stored.classic):
+                _one_less(self._classic_protocols, name)
+
+    def _subscribe(self, names: Iterable[str]) -> None:
+        subscribers = self._subscribers
+        for name in names:
+            count = subscribers.get(name)
+            if count is None:
+                subscribers[name] = 1
+                self._changed[name] = None
+            else:
+                subscribers[name] = count + 1
+
+    def _unsubscribe(self, names: Iterable[str]) -> None:
+        for name in names:
+            if not _one_less(self._subscribers, name):
+                self._changed[name] = None
+
     def _note_progress(self, member: ConsumerMember) -> None:
         member_id = member.stored.member_id
         if member.state is MemberState.STABLE and member.epoch == self.target_epoch:
@@ -317,6 +495,25 @@ class ConsumerGroup:
                         del owners[partition]
                 if not owners:
                     self._owners.pop(topic_id, None)
+
+
+def _view_of(member: ConsumerMember) -> View | None:
+    pattern, rights = member.stored.pattern, member.rights
+    return None if pattern is None or rights is None else (pattern, rights.key)
+
+
+def _names(classic: ClassicMember) -> dict[str, None]:
+    return dict.fromkeys([protocol.name for protocol in classic.protocols])
+
+
+def _one_less(counts: dict[str, int], key: str) -> int:
+    """How many are left."""
+    left = counts[key] - 1
+    if left:
+        counts[key] = left
+    else:
+        del counts[key]
+    return left
 
 
 def reconciled(
@@ -355,7 +552,7 @@ def _next(
         given = [each for each in indexes if group.owner_of(topic_id, each) is None]
         is_waiting = is_waiting or len(given) < len(indexes)
         if given:
-            free[topic_id] = frozenset(given)
+            free[topic_id] = indexes if len(given) == len(indexes) else frozenset(given)
     state = MemberState.UNRELEASED_PARTITIONS if is_waiting else MemberState.STABLE
     assigned = union(keeps, free)
     epoch = group.target_epoch

@@ -11,13 +11,14 @@ of any member computes a target for it, and each member is moved there by its ow
 Nearly every heartbeat finds nothing to do: it renews a session and writes nothing.
 
 A target for many members and partitions is computed over several turns (`expire`), and so is what a
-pattern matches; members read on by the target before. Patterns match no internal topics.
+pattern matches and who may see it; members read on by the target before. Patterns match no internal topics.
 
 Everything but sessions, and when revocations end, is stored; like classic groups, groups are made
 from the image when they are first used.
 
-Left out: topics that a pattern matches and the member may not see are assigned all the same; reading
-them is refused.
+Of a pattern's topics a member gets those that it may see (`View`). Its rights come with its heartbeats
+and are not stored: after a failover there is no other target until all members with patterns were heard of.
+What was decided is in the facts, as ever.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from typing import NamedTuple, assert_never
 
 from penstock.core.groups.assignors import ASSIGNORS, AssignorInput, AssignorMember, TargetAssignment, run
 from penstock.core.groups.classic_group import CONSUMER_PROTOCOL_TYPE
-from penstock.core.groups.cluster_topics import AssignableTopic, ClusterTopics, metadata_hash
+from penstock.core.groups.cluster_topics import AssignableTopic, ClusterTopics
 from penstock.core.groups.commands import (
     NO_OWN_TIMEOUT,
     ConsumerCommand,
@@ -55,10 +56,17 @@ from penstock.core.groups.consumer_group import (
     LEAVE_STATIC_EPOCH,
     ConsumerGroup,
     ConsumerMember,
+    View,
     reconciled,
 )
 from penstock.core.groups.facts import GroupImage
-from penstock.core.groups.outcome import GroupOutcome, MemberRemoved, RebalanceCompleted, RebalanceStarted
+from penstock.core.groups.held_bytes import text_bytes
+from penstock.core.groups.outcome import (
+    NO_MEMORY,
+    GroupOutcome,
+    RebalanceCompleted,
+    RebalanceStarted,
+)
 from penstock.core.groups.partition_sets import NO_PARTITIONS, PartitionSet, is_subset
 from penstock.core.groups.topic_patterns import InvalidPattern, PatternSteps, TopicPattern
 from penstock.core.model import ApiError, ErrorKind, Instant, TopicId
@@ -155,8 +163,7 @@ class ConsumerGroups:
     def _reload(self, command: ReloadTopics, outcome: GroupOutcome) -> None:
         for group in self._live.values():
             group.has_stale_patterns = True
-            if not group.is_stale:
-                group.is_stale = any(name in group.subscribed for name in command.topics)
+            group.note_changed(command.topics)
         outcome.responses.append((command.on_reply, GroupOk()))
 
     def _heartbeat(self, command: ConsumerGroupHeartbeat, outcome: GroupOutcome) -> None:
@@ -175,6 +182,8 @@ class ConsumerGroups:
         if epoch < JOIN_EPOCH:
             _leave(group, command, outcome)
             self.keep(group)
+            if not group.members:
+                outcome.rest(group_id)
         else:
             self._stay(group, command, outcome)
 
@@ -192,7 +201,12 @@ class ConsumerGroups:
             outcome.responses.append((command.on_reply, found))
             return
         member, had = found, found.assigned
-        needs_target = update_member(group, member, _stored(member.stored, command), outcome)
+        stored = _stored(member.stored, command)
+        if not has_memory(group, stored, outcome):
+            outcome.responses.append((command.on_reply, NO_MEMORY))
+            return
+        needs_target = update_member(group, member, stored, outcome)
+        needs_target = group.hear_of(member, command.rights) or needs_target
         self.move_on(group, member, MemberUpdate(command.owned, needs_target), outcome)
         timeouts = outcome.options.consumer.timeouts(group.group_id)
         session_ms = member.stored.session_ms(timeouts.session_timeout_ms)
@@ -218,9 +232,14 @@ class ConsumerGroups:
         self, group: ConsumerGroup, member: ConsumerMember, update: MemberUpdate, outcome: GroupOutcome
     ) -> None:
         """Raise the group's epoch and compute a target where that is due, and take the member there."""
+        is_new = False
         if group.has_stale_patterns or group.lacks(member.stored.pattern):
-            self._look_at_patterns(group, outcome)
-        if update.needs_target:
+            is_new = self._look_at_patterns(group)
+        waiting = len(group.searches)
+        sees_others = group.look_through(member)
+        if is_new or len(group.searches) > waiting:
+            self._go_on_searching(group, outcome)
+        if update.needs_target or sees_others:
             reason = f"member {member.stored.member_id} joined or changed its subscription"
             self._raise_epoch(group, outcome, reason)
         elif group.is_stale and not group.is_unresolved:
@@ -237,11 +256,7 @@ class ConsumerGroups:
             self._raise_epoch(group, outcome, "its topics have changed")
 
     def _take_topics(self, group: ConsumerGroup) -> int:
-        group.note_subscriptions()
-        topics = [self._topics.find(name) for name in sorted(group.subscribed)]
-        group.topics = {topic.name: topic for topic in topics if topic is not None}
-        group.is_stale = False
-        return metadata_hash(group.topics.values())
+        return group.take_topics(self._topics.find)
 
     def _raise_epoch(self, group: ConsumerGroup, outcome: GroupOutcome, reason: str) -> None:
         group.metadata_hash = self._take_topics(group)
@@ -269,16 +284,18 @@ class ConsumerGroups:
             del self._compiled[next(iter(self._compiled))]
         return compiled
 
-    def _look_at_patterns(self, group: ConsumerGroup, outcome: GroupOutcome) -> None:
-        """Search for the topics of new patterns, and of all of them where topics came or went."""
+    def _look_at_patterns(self, group: ConsumerGroup) -> bool:
+        """Search for the topics of new patterns, and of all of them where topics came or went.
+
+        Returns whether there are any.
+        """
         all_of_them, group.has_stale_patterns = group.has_stale_patterns, False
         names = None
         for pattern in group.patterns_in_use():
             if all_of_them or group.lacks(pattern):
                 names = self._topics.names() if names is None else names
-                group.searches[pattern] = self._search(pattern, names)
-        if names is not None:
-            self._go_on_searching(group, outcome)
+                group.searches[pattern, None] = self._search(pattern, names)
+        return names is not None
 
     def _search(self, pattern: str, names: Sequence[str]) -> PatternSteps:
         # Compiled when it begins: that may take longer than the search.
@@ -288,32 +305,41 @@ class ConsumerGroups:
         """One step; with few topics and patterns, that is all of them."""
         in_use = dict.fromkeys(group.patterns_in_use())
         changed: list[str] = []
-        ended_searches = 0
-        for pattern, steps in list(group.searches.items()):
-            if pattern not in in_use:
-                del group.searches[pattern]
-                continue
+        for _ in range(PATTERNS_PER_TURN_MAX):
+            view = next(iter(group.searches), None)
+            if view is None:
+                break
             try:
-                next(steps)
+                if view[0] in in_use:
+                    next(group.searches[view])
+                    break
+                del group.searches[view]
             except StopIteration as ended:
-                del group.searches[pattern]
-                if group.patterns.get(pattern) != ended.value:
-                    changed.append(pattern)
-                    self._take_pattern(group, pattern, ended.value, outcome)
-                ended_searches += 1
-                if ended_searches < PATTERNS_PER_TURN_MAX:
-                    continue
-            if group.searches:
-                outcome.wake(group.group_id, 0)
-            break
+                del group.searches[view]
+                if self._take_found(group, view, ended.value, outcome):
+                    changed.append(view[0])
+        if group.searches:
+            outcome.wake(group.group_id, 0)
         if changed:
             # Once for all of them: it looks at every member's topics.
             self._raise_epoch(group, outcome, f"pattern {changed[0]} matches other topics")
 
+    def _take_found(
+        self, group: ConsumerGroup, view: View, topics: tuple[str, ...], outcome: GroupOutcome
+    ) -> bool:
+        """Take what a search has found; returns whether it is something else than before."""
+        pattern, rights = view
+        if rights is not None:
+            return group.take_view(view, topics)
+        if group.patterns.get(pattern) == topics:
+            return False
+        self._take_pattern(group, pattern, topics, outcome)
+        return True
+
     def _take_pattern(
         self, group: ConsumerGroup, pattern: str, topics: tuple[str, ...], outcome: GroupOutcome
     ) -> None:
-        group.patterns[pattern] = topics
+        group.take_pattern(pattern, topics)
         # What would not fit into a record is not stored: after a failover the search is repeated anyway.
         if sum(map(len, topics)) <= STORED_TOPICS_CHARS_MAX:
             outcome.facts.append(PatternResolved(group.group_id, pattern, topics, outcome.now.wall))
@@ -366,13 +392,11 @@ def remove_member(group: ConsumerGroup, member_id: str, outcome: GroupOutcome, r
         TargetAssignmentDeleted(group.group_id, member_id),
         ConsumerMemberDeleted(group.group_id, member_id),
     )
-    outcome.events.append(MemberRemoved(group.group_id, member_id, reason))
+    outcome.report_removed(group.group_id, member_id, reason)
 
 
 def _drop_unused_patterns(group: ConsumerGroup, outcome: GroupOutcome) -> None:
-    in_use = group.patterns_in_use()
-    for pattern in [each for each in group.patterns if each not in in_use]:
-        del group.patterns[pattern]
+    for pattern in group.drop_unused_patterns():
         outcome.facts.append(PatternDeleted(group.group_id, pattern))
 
 
@@ -512,6 +536,21 @@ def _stored(old: ConsumerMemberStored, command: ConsumerGroupHeartbeat) -> Consu
     )
 
 
+def has_memory(group: ConsumerGroup, stored: ConsumerMemberStored, outcome: GroupOutcome) -> bool:
+    """Whether the node keeps what this member says; it may go on with little, or with no more than before."""
+    member, options = group.members.get(stored.member_id), outcome.options
+    if member is not None and (
+        stored.topics == member.stored.topics
+        and stored.pattern == member.stored.pattern
+        and stored.classic == member.stored.classic
+    ):
+        return True
+    said_bytes = stored.said_bytes()
+    if member is not None and said_bytes <= max(options.small_metadata_bytes, member.stored.said_bytes()):
+        return True
+    return options.has_member_room(stored.client_host, said_bytes + text_bytes(group.group_id))
+
+
 def update_member(
     group: ConsumerGroup, member: ConsumerMember, stored: ConsumerMemberStored, outcome: GroupOutcome
 ) -> bool:
@@ -520,10 +559,12 @@ def update_member(
     is_new = old.member_id not in group.members
     if stored == old and not is_new:
         return False
-    member.stored = stored
     outcome.facts.append(stored)
     if is_new:
+        member.stored = stored
         group.add(member)
+    else:
+        group.update(member, stored)
     if old.pattern is not None and stored.pattern != old.pattern:
         _drop_unused_patterns(group, outcome)
     return is_new or (stored.topics, stored.pattern) != (old.topics, old.pattern)
@@ -535,7 +576,7 @@ def _assignor_input(group: ConsumerGroup) -> AssignorInput:
     ids: dict[tuple[str, ...], tuple[TopicId, ...]] = {}
     members: dict[str, AssignorMember] = {}
     for member_id, member in group.members.items():
-        names = group.topics_of(member.stored)
+        names = group.assigned_from(member)
         if names not in ids:
             found: list[AssignableTopic] = [group.topics[name] for name in names if name in group.topics]
             ids[names] = tuple([topic.id for topic in found])
@@ -615,5 +656,8 @@ def _end_sessions(group: ConsumerGroup, outcome: GroupOutcome) -> None:
             continue
         remove_member(group, member_id, outcome, reason)
         removed += 1
+        if removed >= outcome.options.members_expired_per_turn_max:
+            # The group's next check is due already.
+            break
     if removed:
         raise_epoch(group, outcome, f"{removed} members were removed")

@@ -22,7 +22,6 @@ from penstock.core.groups.commands import (
     DescribeShareGroup,
     FetchOffsets,
     ForgetTopics,
-    GroupOk,
     GroupState,
     GroupType,
     Heartbeat,
@@ -39,9 +38,9 @@ from penstock.core.groups.consumer_group import JOIN_EPOCH, ConsumerGroup
 from penstock.core.groups.consumer_protocol import ConsumerGroups
 from penstock.core.groups.facts import Fact, GroupImage
 from penstock.core.groups.group_lookup import AnyGroup, GroupLookup
+from penstock.core.groups.held_bytes import HeldBytes
 from penstock.core.groups.migration import GroupMigration
-from penstock.core.groups.offset_facts import OffsetDeleted
-from penstock.core.groups.offsets import OffsetRetention, decide_offsets
+from penstock.core.groups.offsets import OffsetRetention, PositionRemovals, decide_offsets
 from penstock.core.groups.outcome import GroupDeadlines, GroupOptions, GroupOutcome, ShareGroupRemoved
 from penstock.core.groups.share_group import ShareGroup
 from penstock.core.groups.share_protocol import ShareGroups
@@ -56,9 +55,19 @@ class GroupCoordinator:
     call; release its replies when the log end is committed. When an append fails, drop the machine.
     """
 
-    def __init__(self, options: GroupOptions | None = None, topics: ClusterTopics | None = None) -> None:
+    def __init__(
+        self,
+        options: GroupOptions | None = None,
+        topics: ClusterTopics | None = None,
+        whole: HeldBytes | None = None,
+    ) -> None:
+        """What groups and their members take counts towards a `whole`, until the machine is closed."""
         self._options = GroupOptions() if options is None else options
         self._image = GroupImage()
+        # About what groups and their members take in memory, besides positions.
+        self.held = self._image.held
+        if whole is not None:
+            self.held.join(whole)
         self._classic = ClassicGroups(self._image)
         self._topics = topics = NoTopics() if topics is None else topics
         self._consumers = ConsumerGroups(self._image, topics)
@@ -66,14 +75,18 @@ class GroupCoordinator:
         self._classic_members = ClassicMembers(self._consumers, topics)
         self._migration = GroupMigration(self._image, self._classic, self._consumers, topics)
         self._groups = GroupLookup(self._image, self._classic, self._consumers, self._shares)
-        self._retention = OffsetRetention(self._image, self._groups)
+        self._removals = PositionRemovals(self._image)
+        self._retention = OffsetRetention(self._image, self._groups, self._removals)
         self._deadlines = GroupDeadlines()
         self._facts_owed = 0
 
-    @property
-    def metadata_bytes(self) -> int:
-        """What members of classic groups have sent about themselves."""
-        return self._classic.metadata_bytes
+    def close(self) -> None:
+        """Nothing of it counts any more: it is not used again."""
+        self.held.leave()
+
+    def group_ids(self) -> list[str]:
+        """Every group, in no order."""
+        return self._groups.group_ids()
 
     @property
     def image(self) -> GroupImage:
@@ -89,10 +102,9 @@ class GroupCoordinator:
     def size(self) -> int:
         """How many facts `snapshot` has."""
         image = self._image
-        consumers = sum([group.size() for group in image.consumers.values()])
         # Asked with every append: no call where there are none.
         shares = sum([group.size() for group in image.shares.values()]) if image.shares else 0
-        return len(image.groups) + consumers + shares + image.positions + len(image.pending)
+        return len(image.groups) + image.consumer_facts + shares + image.positions + len(image.pending)
 
     def snapshot(self) -> Iterator[Fact]:
         """The durable state as facts, each as it is when the iterator reaches it.
@@ -137,7 +149,7 @@ class GroupCoordinator:
                 | DeleteOffsets()
                 | ForgetTopics()
             ):
-                decide_offsets(command, self._image, self._groups, self._topics, outcome)
+                decide_offsets(command, self._image, self._groups, self._topics, self._removals, outcome)
             case ConsumerGroupHeartbeat() | DescribeConsumerGroup() | ReloadTopics():
                 self._consumer_request(command, outcome)
             case ShareGroupHeartbeat() | DescribeShareGroup():
@@ -158,6 +170,9 @@ class GroupCoordinator:
         """Do what is due, a bounded part of it at a time: call again while `next_deadline` is past."""
         assert not self._facts_owed, "facts of the last outcome were not applied"
         outcome = GroupOutcome(now, self._options, self._deadlines)
+        if self._removals.left or self._image.emptied.size_bytes > self._options.emptied_bytes_max:
+            self._removals.go_on(outcome)
+            self._retention.drop_emptied(outcome)
         for _ in range(self._options.groups_expired_per_turn_max):
             group_id = self._deadlines.pop(now.instant)
             if group_id is None:
@@ -179,6 +194,9 @@ class GroupCoordinator:
 
     def next_deadline(self) -> Instant | None:
         """When to call `expire`; at times it will then find that nothing is due yet."""
+        # Asked with every command: no calls.
+        if self._removals.left or self._image.emptied.size_bytes > self._options.emptied_bytes_max:
+            return Instant(0)
         deadline, retention = self._deadlines.next(), self._retention.deadline
         if deadline is None or (retention is not None and retention < deadline):
             return retention
@@ -251,9 +269,10 @@ class GroupCoordinator:
     def _list(self, command: ListGroups, outcome: GroupOutcome) -> None:
         states = [state.lower() for state in command.states]
         types = [type_.lower() for type_ in command.types]
+        group_ids = self.group_ids() if command.group_ids is None else command.group_ids
         groups = tuple(
             group
-            for group in self._groups.listed()
+            for group in self._groups.listed(group_ids)
             if (not states or group.state.value.lower() in states)
             and (not types or group.type.value in types)
         )
@@ -267,15 +286,11 @@ class GroupCoordinator:
         if not group.is_empty:
             outcome.refuse(command.on_reply, ErrorKind.GROUP_NOT_EMPTY)
             return
-        committed = self._image.offsets_of(command.group_id)
-        pending = self._image.pending.partitions_of(command.group_id)
-        for partition in dict.fromkeys([*committed, *pending]):
-            outcome.facts.append(OffsetDeleted(command.group_id, partition))
         if isinstance(group, ShareGroup):
             topics = tuple((each.id, each.partitions) for each in group.known)
             outcome.events.append(ShareGroupRemoved(command.group_id, topics))
         self._groups.delete(command.group_id, outcome)
-        outcome.responses.append((command.on_reply, GroupOk()))
+        self._removals.delete_group(command.group_id, command.on_reply, outcome)
 
 
 def _is_shared(group_id: str) -> str:

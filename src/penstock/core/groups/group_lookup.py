@@ -1,5 +1,6 @@
 """Groups of any type by their id."""
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from penstock.core.groups.classic_group import ClassicGroup
@@ -33,16 +34,21 @@ class GroupLookup:
             return self._shares.find(group_id, outcome)
         return self._classic.find(group_id)
 
-    def listed(self) -> list[ListedGroup]:
-        """Every group by id."""
-        image = self._image
-        others = [self._consumers.listed(group_id) for group_id in image.consumers]
-        others += [
-            self._shares.listed(group_id) for group_id in image.shares if group_id not in image.consumers
-        ]
-        known = {group.group_id for group in others}
-        classic = [each for each in self._classic.listed() if each.group_id not in known]
-        return sorted(others + classic, key=lambda group: group.group_id)
+    def group_ids(self) -> list[str]:
+        """Every group, in no order."""
+        return list(dict.fromkeys([*self._image.group_ids(), *self._classic.live_ids()]))
+
+    def listed(self, group_ids: Iterable[str]) -> list[ListedGroup]:
+        """Those of these groups that there are, by id."""
+        found = [self._listed_one(group_id) for group_id in sorted(group_ids)]
+        return [group for group in found if group is not None]
+
+    def _listed_one(self, group_id: str) -> ListedGroup | None:
+        if group_id in self._image.consumers:
+            return self._consumers.listed(group_id)
+        if group_id in self._image.shares:
+            return self._shares.listed(group_id)
+        return self._classic.listed(group_id)
 
     def delete(self, group_id: str, outcome: GroupOutcome) -> None:
         """Delete what is stored of an empty group but its offsets."""
@@ -57,3 +63,4 @@ class GroupLookup:
         if group_id in self._image.groups:
             outcome.facts.append(GroupDeleted(group_id))
         self._classic.forget(group_id)
+        outcome.rest(group_id)

@@ -78,7 +78,7 @@ class GroupMigration:
         """Make a consumer group with classic members alone a classic group."""
         options = outcome.options
         members = group.members.values()
-        if any(member.stored.classic is None for member in members) or not members:
+        if not group.speaks_classic or not members:
             return False
         if options.consumer.migration not in DOWNGRADES or len(members) > options.group_members_max:
             return False

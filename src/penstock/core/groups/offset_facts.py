@@ -27,6 +27,8 @@ from penstock.core.model import (
 )
 from penstock.core.values import dataclass
 
+POSITION_BYTES = 400
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitted:
@@ -41,6 +43,17 @@ class OffsetCommitted:
     # Only set by clients that name their own retention (OffsetCommit 2 to 4).
     expires_at: Timestamp | None = None
     topic_id: TopicId | None = None
+
+
+def metadata_bytes(position: OffsetCommitted) -> int:
+    """What the metadata of a position takes in memory: four bytes a character if one needs them."""
+    metadata = position.metadata
+    return len(metadata) if metadata.isascii() else 4 * len(metadata)
+
+
+def position_bytes(position: OffsetCommitted) -> int:
+    """About what a position takes in memory."""
+    return POSITION_BYTES + len(position.group_id) + metadata_bytes(position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +84,20 @@ class TransactionEnded:
 class PendingOffsets:
     """The positions of open transactions, by group and partition."""
 
-    __slots__ = ("_by_group", "_by_producer", "_overtaken")
+    __slots__ = ("_by_group", "_by_producer", "_overtaken", "_positions", "metadata_bytes", "size_bytes")
 
     def __init__(self) -> None:
+        # About what they take in memory, and how much of that is metadata.
+        self.size_bytes = 0
+        self.metadata_bytes = 0
+        self._positions = 0
         # Those that have a copy of an earlier position behind them in the log.
         self._overtaken: dict[tuple[str, TopicPartition], dict[ProducerId, None]] = {}
         self._by_group: dict[str, dict[TopicPartition, dict[ProducerId, TransactionalOffsetCommitted]]] = {}
         self._by_producer: dict[ProducerId, dict[tuple[str, TopicPartition], None]] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_producer.values()))
+        return self._positions
 
     def __iter__(self) -> Iterator[TransactionalOffsetCommitted]:
         """Those of one group and partition in the order of the log."""
@@ -122,6 +139,10 @@ class PendingOffsets:
                 known = self.get(group_id, partition, pending.producer_id)
                 if known is not None:
                     yield known
+
+    def count_of(self, producer_id: ProducerId) -> int:
+        """How many a producer has."""
+        return len(self._by_producer.get(producer_id, ()))
 
     def of_producer(self, producer_id: ProducerId) -> list[TransactionalOffsetCommitted]:
         return [
@@ -168,8 +189,11 @@ class PendingOffsets:
             self._copied(place, behind=fact.producer_id)
         else:
             # The last one of a producer counts, where it stands in the log.
-            producers.pop(fact.producer_id, None)
+            before = producers.pop(fact.producer_id, None)
+            if before is not None:
+                self._count(before.position, -1)
             producers[fact.producer_id] = fact
+            self._count(position, 1)
         self._forget_overtaken(place, fact.producer_id)
         self._by_producer.setdefault(fact.producer_id, {})[place] = None
 
@@ -217,7 +241,7 @@ class PendingOffsets:
     def _remove(self, group_id: str, partition: TopicPartition, producer_id: ProducerId) -> None:
         partitions = self._by_group[group_id]
         producers = partitions[partition]
-        del producers[producer_id]
+        self._count(producers.pop(producer_id).position, -1)
         if not producers:
             del partitions[partition]
             if not partitions:
@@ -227,3 +251,8 @@ class PendingOffsets:
         del places[group_id, partition]
         if not places:
             del self._by_producer[producer_id]
+
+    def _count(self, position: OffsetCommitted, sign: int) -> None:
+        self._positions += sign
+        self.size_bytes += sign * position_bytes(position)
+        self.metadata_bytes += sign * metadata_bytes(position)

@@ -13,6 +13,15 @@ from penstock.core.values import dataclass
 
 # A member that asks for a short session is told to send this many heartbeats in it.
 BEATS_PER_SESSION = 3
+# So many checks that are out of date are kept.
+STALE_CHECKS_MAX = 1_000
+# Members that are removed in one step are named in the log up to so many.
+REMOVALS_NAMED_MAX = 10
+
+
+NO_MEMORY = ApiError(
+    ErrorKind.GROUP_FULL, "the node has no memory left for members, or for those of this host"
+)
 
 
 class MigrationPolicy(enum.Enum):
@@ -70,7 +79,11 @@ def _always() -> bool:
     return True
 
 
-def _always_for(_: int) -> bool:
+def _no_limit() -> int:
+    return 2**31 - 1
+
+
+def _always_for(_host: str, _size_bytes: int) -> bool:
     return True
 
 
@@ -85,16 +98,28 @@ class GroupOptions:
     # How long a JoinGroup of a member that does not know its id yet may stay parked: it cannot
     # send heartbeats, and a client that gave up would otherwise stay in the group for ever.
     new_member_join_timeout_ms: int = 300_000
+    # Groups without members and positions are deleted when offsets are looked at next; beyond so many bytes
+    # of them the oldest at once, so that whoever makes groups in a loop keeps none.
+    emptied_bytes_max: int = 1 << 20
     # Ids that were given out and not joined with yet; beyond it the oldest are forgotten, and a client
     # that joins with one asks again. A client that asks for ids in a loop costs no more than this.
     pending_members_max: int = 10_000
+    # How long such an id is good for at most; a member that knows its own is waited for as its session says.
+    given_id_ms_max: int = 60_000
+    # Clients have a handful.
+    protocols_max: int = 100
     offset_metadata_chars_max: int = 4_096
+    # Positions that a transaction may commit in a coordinator's groups: its end decides on all at once.
+    transaction_positions_max: int = 5_000
     # Whether there is memory for positions that groups did not have before.
     has_room: Callable[[], bool] = _always
-    # A member with so much metadata, some hundred topics, is never refused for it.
+    # How much metadata a position may get now, by the memory that is left for it.
+    metadata_room: Callable[[], int] = _no_limit
+    # A member that sends no more about itself, some hundred topics, is refused last, and never once it is
+    # in the group.
     small_metadata_bytes: int = 4_096
-    # Whether there is memory for a member with so many bytes of it, if they are more.
-    has_member_room: Callable[[int], bool] = _always_for
+    # Whether there is memory for so many bytes of a member, or of a group, whose client has this address.
+    has_member_room: Callable[[str, int], bool] = _always_for
     # A classic group is one record, and so is a member of a consumer group. It must fit into a batch, or
     # the log refuses it, and every group of the partition waits until its coordinator has started over.
     record_bytes_max: int = 1_000_000
@@ -103,6 +128,8 @@ class GroupOptions:
     # One call of `expire` checks no more groups than this, so that ten thousand sessions that end
     # together do not block the loop; the host calls again while a deadline is due.
     groups_expired_per_turn_max: int = 16
+    # And of one group no more members than this.
+    members_expired_per_turn_max: int = 250
     consumer: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)
     share: ShareGroupOptions = field(default_factory=ShareGroupOptions)
 
@@ -145,6 +172,15 @@ class MemberRemoved:
 
 
 @dataclass(frozen=True, slots=True)
+class MembersRemoved:
+    """So many more members of the group left or were given up in the same step."""
+
+    group_id: str
+    members: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShareGroupRemoved:
     """A share group was deleted; it may have queues of these topics: id, and how many partitions."""
 
@@ -152,7 +188,7 @@ class ShareGroupRemoved:
     topics: tuple[tuple[TopicId, int], ...]
 
 
-Event: TypeAlias = RebalanceStarted | RebalanceCompleted | MemberRemoved | ShareGroupRemoved
+Event: TypeAlias = RebalanceStarted | RebalanceCompleted | MemberRemoved | MembersRemoved | ShareGroupRemoved
 
 
 class GroupDeadlines:
@@ -177,6 +213,13 @@ class GroupDeadlines:
         if armed is None or at < armed:
             self.armed[group_id] = at
             heapq.heappush(self._heap, (at, group_id))
+
+    def disarm(self, group_id: str) -> None:
+        """Forget the group. What is out of date is dropped once it is most of the heap: ids may be long."""
+        self.armed.pop(group_id, None)
+        if len(self._heap) > 2 * len(self.armed) + STALE_CHECKS_MAX:
+            self._heap = [(at, group_id) for group_id, at in self.armed.items()]
+            heapq.heapify(self._heap)
 
     def next(self) -> Instant | None:
         """When the next check is; it may turn out that nothing is due yet."""
@@ -207,18 +250,35 @@ class GroupOutcome:
     the log end it saw is committed. `events` are for logs and metrics alone.
     """
 
-    __slots__ = ("_deadlines", "events", "facts", "now", "options", "responses")
+    __slots__ = ("_deadlines", "_removed", "events", "facts", "now", "options", "responses")
 
     def __init__(self, now: Now, options: GroupOptions, deadlines: GroupDeadlines) -> None:
         self.now = now
         self.options = options
         self._deadlines = deadlines
+        self._removed = 0
         self.facts: list[Fact] = []
         self.responses: list[tuple[OnReply, Reply]] = []
         self.events: list[Event] = []
 
     def refuse(self, on_reply: OnReply, kind: ErrorKind, detail: str = "") -> None:
         self.responses.append((on_reply, ApiError(kind, detail)))
+
+    def report_removed(self, group_id: str, member_id: str, reason: str) -> None:
+        """Report that a member is gone: the first ones by name, of the others how many they are."""
+        self._removed += 1
+        if self._removed <= REMOVALS_NAMED_MAX:
+            self.events.append(MemberRemoved(group_id, member_id, reason))
+            return
+        last = self.events[-1]
+        if isinstance(last, MembersRemoved) and last.group_id == group_id:
+            self.events[-1] = MembersRemoved(group_id, last.members + 1, last.reason)
+        else:
+            self.events.append(MembersRemoved(group_id, 1, reason))
+
+    def rest(self, group_id: str) -> None:
+        """Check the group no more: nothing is left that time could do."""
+        self._deadlines.disarm(group_id)
 
     def wake(self, group_id: str, delay_ms: int) -> Instant:
         """Check the group `delay_ms` from now; returns that time."""

@@ -6,6 +6,7 @@ nothing that replicas agree on.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TypeAlias
 
 from penstock.core.model import TopicId
@@ -14,13 +15,28 @@ PartitionSet: TypeAlias = Mapping[TopicId, frozenset[int]]
 PartitionRows: TypeAlias = tuple[tuple[TopicId, tuple[int, ...]], ...]
 NO_PARTITIONS: PartitionSet = {}
 _NONE: frozenset[int] = frozenset()
+# A set of more partitions is seldom had by several.
+_SHARED_MAX = 128
+
+
+def shared_indexes(indexes: frozenset[int]) -> frozenset[int]:
+    """An equal set that others have already, if it was asked for lately.
+
+    Thousands of groups may have one member each, and all of them read all of a topic.
+    """
+    return _shared(indexes) if len(indexes) <= _SHARED_MAX else indexes
+
+
+@lru_cache(maxsize=1_000)
+def _shared(indexes: frozenset[int]) -> frozenset[int]:
+    return indexes
 
 
 def partition_set(rows: Iterable[tuple[TopicId, Iterable[int]]]) -> PartitionSet:
     """The set of these rows; a topic may come more than once."""
     found: dict[TopicId, frozenset[int]] = {}
     for topic_id, partitions in rows:
-        indexes = frozenset(partitions)
+        indexes = shared_indexes(frozenset(partitions))
         if indexes:
             found[topic_id] = found[topic_id] | indexes if topic_id in found else indexes
     return found
@@ -41,7 +57,10 @@ def intersection(left: PartitionSet, right: PartitionSet) -> PartitionSet:
 
 
 def difference(left: PartitionSet, right: PartitionSet) -> PartitionSet:
-    rest = ((topic_id, indexes - right.get(topic_id, _NONE)) for topic_id, indexes in left.items())
+    rest = (
+        (topic_id, indexes - right[topic_id] if topic_id in right else indexes)
+        for topic_id, indexes in left.items()
+    )
     return {topic_id: indexes for topic_id, indexes in rest if indexes}
 
 

@@ -8,8 +8,8 @@ counted and not timed, and a caller can go on in another turn of the loop.
 A name matches as a whole, as Kafka has it.
 """
 
-from collections.abc import Generator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Generator, Hashable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from penstock.core.model import PenstockError
 
@@ -18,7 +18,27 @@ PATTERN_BYTES_MAX = 1_000
 MEMORY_BYTES_MAX = 1 << 20
 # Characters of names times instructions of the program: about ten milliseconds at the very worst.
 WORK_PER_STEP = 250_000
+# Rights to see so many topics are looked at between two pauses.
+RIGHTS_PER_STEP = 250
 PatternSteps: TypeAlias = Generator[None, None, tuple[str, ...]]
+
+
+class TopicRights(NamedTuple):
+    """Which topics a member may see. With equal keys it may see the same ones."""
+
+    key: Hashable
+    may_see: Callable[[str], bool]
+
+
+def visible(names: Sequence[str], rights: TopicRights) -> PatternSteps:
+    """The names that may be seen, in their order; pauses now and then."""
+    found: list[str] = []
+    for count, name in enumerate(names, 1):
+        if rights.may_see(name):
+            found.append(name)
+        if count % RIGHTS_PER_STEP == 0:
+            yield
+    return tuple(found)
 
 
 class InvalidPattern(PenstockError):

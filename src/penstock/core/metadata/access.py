@@ -18,6 +18,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from penstock.core.ip_address import canonical_address
 from penstock.core.metadata.levels import ACCESS_LEVEL, StoredStruct
 from penstock.core.model import Timestamp
 
@@ -82,7 +83,7 @@ class AclBinding(StoredStruct, frozen=True, order=True):
     name: str
     # As `User:alice`; ANYBODY for everyone.
     principal: str
-    # An IP address, or ANY_HOST.
+    # An IP address, or ANY_HOST. Older rules have it as somebody wrote it, newer ones as it is compared.
     host: str
     operation: AclOperation
     permission: AclPermission
@@ -109,11 +110,17 @@ class AclFilter(msgspec.Struct, frozen=True):
         return (
             self.resource in (None, rule.resource)
             and self.principal in (None, rule.principal)
-            and self.host in (None, rule.host)
+            and self._takes_host(rule)
             and self.operation in (None, rule.operation)
             and self.permission in (None, rule.permission)
             and self._takes_name(rule)
         )
+
+    def _takes_host(self, rule: AclBinding) -> bool:
+        if self.host in (None, rule.host):
+            return True
+        assert self.host is not None
+        return canonical_address(self.host) == canonical_address(rule.host)
 
     def _takes_name(self, rule: AclBinding) -> bool:
         if self.name is None:

@@ -412,6 +412,17 @@ class SetDelegationSecret:
 
 
 @dataclass(frozen=True, slots=True)
+class AddFirstAdministrator:
+    """Add a user with these rules, unless the cluster has users, rules or API keys already."""
+
+    SINCE: ClassVar[int] = ACCESS_LEVEL
+
+    user: str
+    credentials: tuple[ScramCredential, ...]
+    acls: tuple[AclBinding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AlterClientQuotas:
     """Set limits of one entity, or remove those whose value is None."""
 
@@ -446,7 +457,7 @@ AccessCommand: TypeAlias = (
     | SetDelegationSecret
     | AlterClientQuotas
 )
-ClusterCommand: TypeAlias = BootstrapCluster | UpdateFeatures | AllocateProducerIds
+ClusterCommand: TypeAlias = BootstrapCluster | UpdateFeatures | AllocateProducerIds | AddFirstAdministrator
 Command: TypeAlias = (
     ClusterCommand | BrokerCommand | ConfigCommand | TopicCommand | PartitionCommand | AccessCommand
 )

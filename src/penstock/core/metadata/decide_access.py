@@ -3,6 +3,9 @@
 import math
 from ipaddress import ip_address
 
+from msgspec import structs
+
+from penstock.core.ip_address import canonical_address
 from penstock.core.metadata.access import (
     ANY_HOST,
     CLIENT_ID,
@@ -20,6 +23,7 @@ from penstock.core.metadata.access import (
     entity_key,
 )
 from penstock.core.metadata.commands import (
+    AddFirstAdministrator,
     AlterClientQuotas,
     AlterScramCredentials,
     CreateAcls,
@@ -61,7 +65,8 @@ def create_acls(image: MetadataImage, command: CreateAcls, around: ControllerCon
         problem = problem_with_acl(acl)
         if problem is not None:
             return error_decision(ErrorKind.INVALID_ACL, problem)
-    added = tuple(acl for acl in dict.fromkeys(command.acls) if acl not in image.acls)
+    acls = (structs.replace(acl, host=canonical_address(acl.host)) for acl in command.acls)
+    added = tuple(acl for acl in dict.fromkeys(acls) if acl not in image.acls)
     if len(image.acls) + len(added) > around.acls_max:
         return error_decision(ErrorKind.ACCESS_LIMIT, f"a cluster has {around.acls_max} access rules at most")
     return Decision(tuple(map(AclCreated, added)), Ok())
@@ -176,10 +181,31 @@ def set_delegation_secret(image: MetadataImage, command: SetDelegationSecret) ->
     return Decision(() if image.delegation_secret else (DelegationSecretSet(command.secret),), Ok())
 
 
+def add_first_administrator(
+    image: MetadataImage, command: AddFirstAdministrator, around: ControllerConfig
+) -> MetadataDecision:
+    """Whoever owns a node's data directory asks for this: it must open no cluster that is in use."""
+    if image.credentials or image.acls or image.api_keys:
+        return error_decision(
+            ErrorKind.INVALID_REQUEST,
+            "the cluster has users, access rules or API keys already: its administrator adds others",
+        )
+    if not command.credentials:
+        return error_decision(ErrorKind.INVALID_CREDENTIAL, "the first administrator needs a password")
+    user = alter_scram_credentials(image, AlterScramCredentials(command.user, command.credentials), around)
+    if not isinstance(user.reply, Ok):
+        return user
+    rules = create_acls(image, CreateAcls(command.acls), around)
+    return Decision((*user.facts, *rules.facts), Ok()) if isinstance(rules.reply, Ok) else rules
+
+
 def alter_client_quotas(
     image: MetadataImage, command: AlterClientQuotas, around: ControllerConfig
 ) -> MetadataDecision:
     entity: QuotaEntity = tuple(sorted(command.entity, key=lambda part: part[0]))
+    if image.quotas.get(entity_key(entity)) is None:
+        # Else it was stored before addresses were written in one way, and counts as it is.
+        entity = tuple((kind, _canonical_name(kind, name)) for kind, name in entity)
     problem = problem_with_quotas(entity, command.limits)
     if problem is not None:
         return error_decision(ErrorKind.INVALID_REQUEST, problem)
@@ -207,6 +233,10 @@ def problem_with_quotas(entity: QuotaEntity, limits: tuple[tuple[str, float | No
         if kind == IP and name is not None and not _is_address(name):
             return f"{name!r} is no IP address"
     return _problem_with_limits(IP_QUOTA_KEYS if types == (IP,) else QUOTA_KEYS, limits)
+
+
+def _canonical_name(kind: str, name: str | None) -> str | None:
+    return canonical_address(name) if kind == IP and name is not None else name
 
 
 def _problem_with_limits(known: tuple[str, ...], limits: tuple[tuple[str, float | None], ...]) -> str | None:

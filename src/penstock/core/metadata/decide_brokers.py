@@ -62,6 +62,8 @@ from penstock.core.model import ApiError, BrokerEpoch, ErrorKind, NodeId
 # The configuration key that drains a broker; the broker's state follows it.
 DRAINED = "broker.drained"
 PRODUCER_IDS_PER_BLOCK = 1_000
+# As long as `cluster.session_timeout_ms` can be.
+SESSION_MS_MAX = 600_000
 _INT64_MAX = 2**63 - 1
 GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
@@ -140,8 +142,10 @@ def _problem_with_registration(image: MetadataImage, command: RegisterBroker) ->
     if image.cluster_id != command.cluster_id:
         detail = f"this is cluster {image.cluster_id}, the broker belongs to {command.cluster_id}"
         return ApiError(ErrorKind.INCONSISTENT_CLUSTER, detail)
-    if command.node_id < 0:
-        return ApiError(ErrorKind.INVALID_REQUEST, f"{command.node_id} is not a valid node id")
+    if command.node_id < 0 or not 0 <= command.session_ms <= SESSION_MS_MAX:
+        # Whoever registers for ever and is never heard of again would keep its replicas as long.
+        detail = f"{command.node_id} with a session of {command.session_ms} ms is not a valid broker"
+        return ApiError(ErrorKind.INVALID_REQUEST, detail)
     former = image.broker(command.node_id)
     if former is not None and not former.fenced and former.directory_id != command.directory_id:
         detail = f"broker {command.node_id} is live with another data directory"

@@ -24,7 +24,7 @@ from penstock.core.metadata.decision import (
     MetadataDecision,
     error_decision,
 )
-from penstock.core.metadata.effective_configs import ALL_BROKERS, layers_for
+from penstock.core.metadata.effective_configs import ALL_BROKERS, layers_for, problem_with_keys
 from penstock.core.metadata.elections import follow_rules
 from penstock.core.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, Topic
 from penstock.core.metadata.internal_topics import problem_with_internal_topic
@@ -87,8 +87,10 @@ def _changed(
     present = split_list(layers_for(image, resource, None, around.static).text(definition) or "")
     items = split_list(change.value)
     if change.operation is ConfigOperation.APPEND:
-        return ",".join((*present, *(item for item in items if item not in present)))
-    return ",".join(item for item in present if item not in items)
+        known = frozenset(present)
+        return ",".join((*present, *(item for item in items if item not in known)))
+    gone = frozenset(items)
+    return ",".join(item for item in present if item not in gone)
 
 
 def _alter(
@@ -106,8 +108,10 @@ def _alter(
     if error is not None:
         return error_decision(error.kind, error.detail)
     layers = layers_for(image, resource, None, around.static, values)
-    complaint = problem_with(layers, values, changed) or problem_with_internal_topic(
-        resource, layers, changed
+    complaint = (
+        problem_with(layers, values, changed)
+        or problem_with_internal_topic(resource, layers, changed)
+        or problem_with_keys(resource.kind, {key: values[key] for key in added}, around.static)
     )
     if complaint is not None:
         return error_decision(ErrorKind.INVALID_CONFIG, complaint)

@@ -10,7 +10,12 @@ from penstock.core.metadata.decision import (
     MetadataDecision,
     error_decision,
 )
-from penstock.core.metadata.effective_configs import broker_setting, layers_for, topic_defaults
+from penstock.core.metadata.effective_configs import (
+    broker_setting,
+    layers_for,
+    problem_with_keys,
+    topic_defaults,
+)
 from penstock.core.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, Partition
 from penstock.core.metadata.internal_topics import problem_with_internal_topic, required_settings
 from penstock.core.metadata.placement import (
@@ -119,7 +124,11 @@ def _configs(
     values = {**required_settings(command.name), **values}
     layers = layers_for(image, resource, None, around.static, values)
     layers = replace(layers, defaults=topic_defaults(replication_factor))
-    complaint = problem_with(layers, values) or problem_with_internal_topic(resource, layers, values)
+    complaint = (
+        problem_with(layers, values)
+        or problem_with_internal_topic(resource, layers, values)
+        or problem_with_keys(ConfigResourceType.TOPIC, values, around.static)
+    )
     return values if complaint is None else ApiError(ErrorKind.INVALID_CONFIG, complaint)
 
 

@@ -9,6 +9,7 @@ from penstock.core.metadata.configs import (
     DescribedConfig,
     TopicOptions,
     cautious_options,
+    definitions,
     describe_all,
     topic_options,
 )
@@ -19,6 +20,25 @@ from penstock.core.metadata.topic_names import is_internal
 # The name under which settings of every broker are kept.
 ALL_BROKERS = ""
 _REPLICAS_FOR_TWO_IN_SYNC = 3
+ENCRYPTION = "encryption.at.rest"
+# A node has it among its own settings if it has master keys.
+BROKER_ENCRYPTION = "log.encryption.at.rest"
+
+
+def problem_with_keys(
+    kind: ConfigResourceType, values: Mapping[str, str], static: Mapping[str, str]
+) -> str | None:
+    """Why topics cannot be encrypted as these values, which are allowed, ask for; None if they can."""
+    for key in (ENCRYPTION, BROKER_ENCRYPTION):
+        definition = definitions(kind).get(key)
+        if (
+            key in values
+            and definition is not None
+            and definition.parse(values[key])
+            and BROKER_ENCRYPTION not in static
+        ):
+            return f"{key} cannot be true: security.encryption is not enabled, so there are no keys"
+    return None
 
 
 def layers_for(

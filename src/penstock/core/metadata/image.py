@@ -11,9 +11,11 @@ fields with defaults at the end.
 """
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from itertools import chain
+from heapq import merge
+from itertools import chain, compress, islice
+from operator import is_, is_not
 from types import MappingProxyType
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar, overload
 from uuid import UUID
@@ -38,6 +40,8 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 Item_co = TypeVar("Item_co", covariant=True)
 SHARDS = 256
+# So many keys are sorted in a millisecond.
+SORTED_AT_ONCE = 1_000
 CHUNK = 64
 NO_LEADER = NodeId(-1)
 NO_BROKER = NodeId(-1)
@@ -112,18 +116,32 @@ class PersistentMap(Generic[Key, Value]):
         """The values in the order of their keys."""
         return [value for _, value in self.items()]
 
+    def items_in_steps(self) -> Generator[None, None, Iterator[tuple[Key, Value]]]:
+        """The same for very many: shards are sorted a few at a time, and merged as far as is read."""
+        if self._size <= SORTED_AT_ONCE:
+            return iter(self.items())
+        runs: list[list[tuple[Key, Value]]] = []
+        for shard in self._shards:
+            runs.append(sorted(shard.items(), key=_first))
+            yield
+        return merge(*runs, key=_first)
+
+    def in_order(self) -> Iterator[tuple[Key, Value]]:
+        """The same as `items`, one by one, for threads: sorting all at once keeps other threads waiting."""
+        shards = [sorted(shard.items(), key=_first) for shard in self._shards if shard]
+        return merge(*shards, key=_first)
+
     def keys_missing_in(self, other: "PersistentMap[Key, Value]") -> list[Key]:
         """What is here and not there; costs little if one map was made from the other."""
         pairs = zip(self._shards, other._shards, strict=True)
-        missing = (key for ours, theirs in pairs if ours is not theirs for key in ours if key not in theirs)
-        return sorted(missing, key=_as_is)
+        missing = (_missing(ours, theirs) for ours, theirs in pairs if ours is not theirs)
+        return sorted(chain.from_iterable(missing), key=_as_is)
 
     def keys_changed_since(self, before: "PersistentMap[Key, Value]") -> list[Key]:
         """What is new here or has been replaced; costs little if one map was made from the other."""
         pairs = zip(self._shards, before._shards, strict=True)
-        moved = ((ours, theirs) for ours, theirs in pairs if ours is not theirs)
-        changed = (key for ours, theirs in moved for key in ours if ours[key] is not theirs.get(key))
-        return sorted(changed, key=_as_is)
+        changed = (_changed(ours, theirs) for ours, theirs in pairs if ours is not theirs)
+        return sorted(chain.from_iterable(changed), key=_as_is)
 
     def _with_shard(self, number: int, shard: dict[Key, Value]) -> "PersistentMap[Key, Value]":
         table: PersistentMap[Key, Value] = PersistentMap.__new__(PersistentMap)
@@ -134,6 +152,30 @@ class PersistentMap(Generic[Key, Value]):
 
     def _union(self) -> dict[Key, Value]:
         return dict(chain.from_iterable(map(dict.items, self._shards)))
+
+
+def _goes_on(ours: dict[Key, Value], theirs: dict[Key, Value]) -> bool:
+    """Whether a shard was made from another one by adding and replacing: its keys are those, then others.
+
+    It tells without computing hashes, which takes long for keys such as rules.
+    """
+    return len(ours) >= len(theirs) and all(map(is_, ours, theirs))
+
+
+def _missing(ours: dict[Key, Value], theirs: dict[Key, Value]) -> Iterable[Key]:
+    """Keys that are in one shard only."""
+    if _goes_on(ours, theirs):
+        return islice(ours, len(theirs), None)
+    # A set has the hashes of the dictionary that it is made from; it is sorted later.
+    return () if _goes_on(theirs, ours) else set(ours).difference(theirs)
+
+
+def _changed(ours: dict[Key, Value], theirs: dict[Key, Value]) -> Iterable[Key]:
+    """Keys that are in one shard only, or have another value there."""
+    if _goes_on(ours, theirs):
+        replaced = compress(ours, map(is_not, ours.values(), theirs.values()))
+        return chain(replaced, islice(ours, len(theirs), None))
+    return [key for key, value in ours.items() if key not in theirs or value is not theirs[key]]
 
 
 class PersistentVector(Sequence[Item_co]):

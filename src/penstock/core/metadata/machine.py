@@ -6,6 +6,7 @@ from typing import assert_never
 from penstock.core.metadata import commands
 from penstock.core.metadata.apply import apply, replay
 from penstock.core.metadata.decide_access import (
+    add_first_administrator,
     alter_client_quotas,
     alter_scram_credentials,
     create_acls,
@@ -111,6 +112,8 @@ class MetadataMachine:
                 return update_features(self.image, command)
             case commands.AllocateProducerIds():
                 return allocate_producer_ids(self.image, command)
+            case commands.AddFirstAdministrator():
+                return add_first_administrator(self.image, command, self._config)
             case _:
                 assert_never(command)
 

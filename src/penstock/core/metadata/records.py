@@ -306,7 +306,7 @@ def snapshot(image: MetadataImage) -> Iterator[Fact]:
         yield TopicCreated(topic.name, topic.id)
         for partition in topic.partitions:
             yield PartitionCreated(topic.id, partition)
-    for resource, values in image.configs.items():
+    for resource, values in image.configs.in_order():
         for key, value in values.items():
             yield ConfigSet(resource.kind, resource.name, key, value)
     if image.next_producer_id:
@@ -315,15 +315,15 @@ def snapshot(image: MetadataImage) -> Iterator[Fact]:
 
 
 def _access(image: MetadataImage) -> Iterator[Fact]:
-    for credential in image.credentials.values():
+    for _, credential in image.credentials.in_order():
         yield ScramCredentialSet(credential)
-    for api_key in image.api_keys.values():
+    for _, api_key in image.api_keys.in_order():
         yield ApiKeySet(api_key)
     if image.delegation_secret:
         yield DelegationSecretSet(image.delegation_secret)
-    for acl in image.acls.keys():  # noqa: SIM118 - it is no dictionary
+    for acl, _ in image.acls.in_order():
         yield AclCreated(acl)
-    for key, limits in image.quotas.items():
+    for key, limits in image.quotas.in_order():
         for name, value in limits.items():
             yield QuotaSet(entity_of(key), name, value)
 

@@ -12,7 +12,6 @@ decoded (`join_bodies`).
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TypeAlias
 
 from penstock.core.records.batch import (
@@ -37,6 +36,8 @@ _ZEROS = b"\x00\x00"
 # The first byte of a body without a key.
 NO_KEY = _NULL[0]
 _CACHED_HEADERS = 4_096
+_CACHED_HEADERS_BYTES = 1_000
+_packed_headers: dict[Headers, bytes] = {}
 
 
 def _varint(value: int) -> bytes:
@@ -193,13 +194,19 @@ def _sealed(  # noqa: PLR0913 - one keyword per header field that a writer may c
     return batch
 
 
-@lru_cache(_CACHED_HEADERS)
 def pack_headers(headers: Headers) -> bytes:
-    """Their count and all of them; the same ones come again and again.
+    """Their count and all of them; the same ones come again and again, if they are short.
 
     UnicodeEncodeError if a name is no text.
     """
-    return _pack_headers(headers)
+    packed = _packed_headers.get(headers)
+    if packed is None:
+        packed = _pack_headers(headers)
+        if len(packed) <= _CACHED_HEADERS_BYTES:
+            if len(_packed_headers) >= _CACHED_HEADERS:
+                _packed_headers.clear()
+            _packed_headers[headers] = packed
+    return packed
 
 
 def _pack_headers(headers: Headers) -> bytes:

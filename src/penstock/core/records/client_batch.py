@@ -17,6 +17,7 @@ leaves gaps, and markers, delete horizons and append times are written by broker
 """
 
 import struct
+from functools import cache
 from typing import Final
 
 from fastcrc import crc32
@@ -44,7 +45,7 @@ from penstock.core.records.batch import (
 from penstock.core.records.compression import LIMIT_BYTES, check_frame
 from penstock.core.records.record import read_record
 from penstock.core.records.validation import walk
-from penstock.core.records.varints import read_varint
+from penstock.core.records.varints import read_varint, write_varint
 
 # Length, attributes, both deltas, lengths of key and value, number of headers: a byte each.
 RECORD_BYTES_MIN: Final = 7
@@ -108,12 +109,58 @@ def check_client_batch(batch: memoryview) -> BatchHeader | ApiError:
         return _refusal(batch)
     try:
         if count <= SMALL_RECORDS and size <= SMALL_BYTES:
-            walk(bytes(batch[HEADER_BYTES:]), count)
+            payload = bytes(batch[HEADER_BYTES:])
+            if count != 1 or not _is_plain_record(payload):
+                walk(payload, count)
         else:
             _check_first(bytes(batch[HEADER_BYTES:SMALL_BYTES]), size - HEADER_BYTES, count)
     except InvalidRecord as broken:
         return ApiError(ErrorKind.INVALID_RECORD, str(broken), (broken.index,))
     return header
+
+
+def _is_plain_record(payload: bytes) -> bool:
+    """Whether this is one record as most are: without headers, and with a key of less than 64 bytes or none.
+
+    As the record fills the payload, its size says what its numbers must be: they are compared with
+    those of a record of that size, not decoded.
+
+        length | attributes 0 | time 0 | offset 0 | key length | key | value length | value | headers 0
+        └───────────── of the payload's size ───┘                   └ of what is left ┘
+    """
+    size = len(payload)
+    start = _record_start(size)
+    at = len(start)
+    if not payload.startswith(start) or payload[-1]:
+        return False
+    key = payload[at]
+    # An odd number is a negative length: -1 is no key.
+    if key > 0x7F or (key & 1 and key != 1):
+        return False
+    at += 1 + (key >> 1)
+    return at < size and payload.startswith(_value_length(size - at), at)
+
+
+@cache
+def _record_start(size: int) -> bytes:
+    """The length of a record that has so many bytes with it, and three zeros."""
+    return _length_of_rest(size) + b"\x00\x00\x00"
+
+
+@cache
+def _value_length(size: int) -> bytes:
+    """The length of a value that has so many bytes with it and a zero behind it."""
+    return _length_of_rest(size - 1)
+
+
+def _length_of_rest(size: int) -> bytes:
+    """The varint that says how many of `size` bytes follow it; something that is no varint if none does."""
+    for digits in range(1, _VARINT_BYTES_MAX + 1):
+        length = bytearray()
+        write_varint(length, size - digits)
+        if size >= digits and len(length) == digits:
+            return bytes(length)
+    return b"\xff" * (_VARINT_BYTES_MAX + 1)
 
 
 def _check_first(window: bytes, payload_bytes: int, count: int) -> None:

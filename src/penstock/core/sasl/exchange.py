@@ -29,11 +29,13 @@ class LoggedIn:
 class Refused:
     """The client is nobody. `reason` is for the log: it may say more than a stranger should know.
 
-    `user` is who it wanted to be, as far as that is known.
+    `user` is who it wanted to be, as far as that is known. `is_judged`: it has shown something wrong;
+    otherwise nobody has looked at it.
     """
 
     reason: str
     user: str = ""
+    is_judged: bool = True
 
 
 Step: TypeAlias = Challenge | LoggedIn | Refused

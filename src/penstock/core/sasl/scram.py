@@ -84,6 +84,11 @@ class ScramExchange:
         self._header = b""
         self._said = b""
 
+    @property
+    def user(self) -> str:
+        """Who the client wants to be and has to prove next; empty before it has said so."""
+        return "" if self._credential is None else self._credential.user
+
     def step(self, content: bytes) -> Step:
         """What comes of the client's next message."""
         if len(content) > MESSAGE_BYTES_MAX:
@@ -132,6 +137,9 @@ class ScramExchange:
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         if not hmac.compare_digest(hashlib.new(name, client_key).digest(), credential.stored_key):
             return Refused(f"{credential.user}: unknown user or wrong password", credential.user)
+        if self._credential_of(credential.user) != credential:
+            # The client has taken its time: this is not the password any more.
+            return Refused(f"{credential.user}: the password was changed during the login", credential.user)
         verifier = base64.b64encode(hmac.digest(credential.server_key, said, name))
         return LoggedIn(credential.user, b"v=" + verifier)
 

@@ -15,6 +15,7 @@ into the `static` layer.
 
 from penstock.core.metadata.configs.client_metrics import CLIENT_METRICS_CONFIGS
 from penstock.core.metadata.configs.definition import (
+    VALUE_CHARS_MAX,
     ConfigDefinition,
     ConfigSynonym,
     ConfigType,
@@ -57,6 +58,7 @@ __all__ = [
     "DynamicUpdateMode",
     "ConfigSynonym",
     "split_list",
+    "VALUE_CHARS_MAX",
     "TOPIC_CONFIGS",
     "BROKER_CONFIGS",
     "GROUP_CONFIGS",

@@ -1,5 +1,6 @@
 """The configuration of brokers: defaults of topics, the node's own settings, groups and transactions."""
 
+from penstock.core.ip_address import canonical_address
 from penstock.core.metadata.configs.definition import (
     INT16_MAX,
     INT32_MAX,
@@ -51,7 +52,9 @@ SESSION_MS_MIN = 100
 # It has to fit into a record of the offsets topic.
 OFFSET_METADATA_CHARS_MAX = 1 << 16
 LIST, PASSWORD = ConfigType.LIST, ConfigType.PASSWORD
-_OPEN = "authentication is not available yet"
+_PEM_FILES = "certificates and keys are PEM files, named by security.tls.certificate, key and authority"
+# Kafka's name of the class that judges as ours does.
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _ONE_LOOP = "a node has one event loop"
 # Clients send batches of up to a megabyte without being asked.
 REQUEST_BYTES_MIN = 2 << 20
@@ -70,7 +73,7 @@ def connection_overrides(value: str) -> dict[str, int]:
     Raises ValueError if it is something else. An IPv6 address has colons of its own: the last one counts.
     """
     pairs = (item.strip().rpartition(":") for item in value.split(",") if item.strip())
-    overrides = {address.strip("[]"): int(number) for address, _, number in pairs}
+    overrides = {canonical_address(address.strip("[]")): int(number) for address, _, number in pairs}
     if "" in overrides or any(number < 0 for number in overrides.values()):
         raise ValueError(value)
     return overrides
@@ -335,6 +338,12 @@ SEGMENTS = (
         "Log bytes between two entries of the offset index.",
         between(1, INDEX_INTERVAL_BYTES_MAX),
     ),
+    _shared(
+        "log.encryption.at.rest",
+        BOOLEAN,
+        "false",
+        "Whether record batches are encrypted on disk; true where `security.encryption` is enabled.",
+    ),
     _unchangeable("log.preallocate", "preallocate", "Whether new segment files get their full size at once."),
     _shared(
         "log.flush.interval.messages",
@@ -579,11 +588,16 @@ REPLICATION = (
     ),
 )
 SECURITY = (
-    _fixed_node_setting(
-        "authorizer.class.name", STRING, "", "What decides who may do what; empty allows everything.", _OPEN
+    _fixed("authorizer.class.name", STRING, "", "What decides who may do what; empty allows everything."),
+    _fixed("super.users", STRING, "", "Principals that may do everything, with semicolons between them."),
+    _fixed("sasl.enabled.mechanisms", LIST, "", "Ways to log in that listeners with SASL offer."),
+    _fixed(
+        "connections.max.reauth.ms",
+        LONG,
+        "0",
+        "Time after which a client has to log in again; 0 is never.",
+        at_least(0),
     ),
-    _fixed_node_setting("super.users", STRING, None, "Principals that may do everything.", _OPEN),
-    _fixed_node_setting("sasl.enabled.mechanisms", LIST, "", "Ways to log in that are offered.", _OPEN),
     ConfigDefinition(
         "sasl.kerberos.min.time.before.relogin",
         LONG,
@@ -591,23 +605,22 @@ SECURITY = (
         "Time between two logins with Kerberos, which this node does not offer; taken as Kafka takes it.",
         update=DynamicUpdateMode.PER_BROKER,
     ),
-    ConfigDefinition(
+    _fixed(
         "ssl.client.auth",
         STRING,
         "none",
-        "Whether clients must show a certificate.",
-        update=DynamicUpdateMode.PER_BROKER,
-        fixed=_OPEN,
+        "Whether clients are asked for a certificate (requested), or must show one (required).",
+        one_of("none", "requested", "required"),
     ),
     _fixed_node_setting(
-        "ssl.keystore.location", STRING, None, "File with the node's certificate and key.", _OPEN
+        "ssl.keystore.location", STRING, None, "File with the node's certificate and key.", _PEM_FILES
     ),
-    _fixed_node_setting("ssl.keystore.password", PASSWORD, None, "Password of that file.", _OPEN),
-    _fixed_node_setting("ssl.key.password", PASSWORD, None, "Password of the private key.", _OPEN),
+    _fixed_node_setting("ssl.keystore.password", PASSWORD, None, "Password of that file.", _PEM_FILES),
+    _fixed_node_setting("ssl.key.password", PASSWORD, None, "Password of the private key.", _PEM_FILES),
     _fixed_node_setting(
-        "ssl.truststore.location", STRING, None, "File with the certificates that are trusted.", _OPEN
+        "ssl.truststore.location", STRING, None, "File with the certificates that are trusted.", _PEM_FILES
     ),
-    _fixed_node_setting("ssl.truststore.password", PASSWORD, None, "Password of that file.", _OPEN),
+    _fixed_node_setting("ssl.truststore.password", PASSWORD, None, "Password of that file.", _PEM_FILES),
 )
 NODE_SETTINGS = (*IDENTITY, *NETWORK, *REPLICATION, *SECURITY)
 
@@ -813,11 +826,20 @@ OFFSETS = (
         at_least(1),
     ),
     ConfigDefinition(
+        "offsets.metadata.memory.max.bytes",
+        LONG,
+        str(32 << 20),
+        "Memory for the metadata of committed offsets on a node. An offset may have a 1,024th of what is "
+        "left of it, and 128 bytes in any case.",
+        at_least(1),
+    ),
+    ConfigDefinition(
         "group.metadata.memory.max.bytes",
         LONG,
         str(32 << 20),
-        "Memory for what members of classic groups send about themselves, on a node; once it is used, "
-        "members with more than 4 KB are refused.",
+        "Memory for groups and their members on a node, classic and of the consumer protocol; half of it for "
+        "clients of one host. Once it is used, new members that send more than 4 KB are refused, and once "
+        "eight times as much is used, all new members.",
         at_least(1),
     ),
     _count(

@@ -82,6 +82,7 @@ class TopicOptions:
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     deep_validation: bool
+    encryption_at_rest: bool
 
     @property
     def compacted(self) -> bool:

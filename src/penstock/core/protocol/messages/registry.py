@@ -151,5 +151,7 @@ APIS: Final[dict[int, Api]] = dict(
         _listed(10_020, "create_api_key", 0, 0, 0),
         _listed(10_021, "list_api_keys", 0, 0, 0),
         _listed(10_022, "delete_api_key", 0, 0, 0),
+        _listed(10_030, "rotate_master_key", 0, 0, 0),
+        _listed(10_031, "describe_master_keys", 0, 0, 0),
     ]
 )
