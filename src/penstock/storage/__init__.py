@@ -6,7 +6,7 @@ callback, and time arrives as an argument. From the bottom up:
 * `disk` is the port to files and directories, with a crashable and a failing twin;
 * `commit` gathers requests for durability into rounds, so that many share one sync;
 * `data_directory` is the layout and identity of one data directory;
-* `sealing` has the formats of encryption at rest, which no log uses yet;
+* `sealing` has the formats of encryption at rest;
 * `log` is a partition: segments, indexes, checkpoints, recovery, retention.
 
 Left out: encryption and tiering attach to segment descriptors later; replication is built

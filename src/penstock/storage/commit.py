@@ -84,6 +84,19 @@ class FileSync:
         return False
 
 
+class FileRelease:
+    """No request for the file, but the end of those that were made: `finish` is called after theirs."""
+
+    __slots__ = ("file", "finish")
+
+    def __init__(self, file: File, finish: Done) -> None:
+        self.file = file
+        self.finish = finish
+
+    def begin(self, _: FrameBuilder | None) -> bool:
+        return True
+
+
 @dataclass(slots=True)
 class CommitCounters:
     """Plain numbers for metrics to read."""

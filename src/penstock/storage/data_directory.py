@@ -9,7 +9,10 @@ r"""One data directory: whose it is, how it was left, and what lies in it.
     <data-dir>/meta/scrub           how far old segments have been verified in the background
     <data-dir>/meta/boot            the broker epoch of the last start, and the boot of its machine
     <data-dir>/meta/run             the runs that registered last, or may have, and the run of the journal
+    <data-dir>/meta/encryption      only if it is encrypted: an envelope, which the master keys must open
+    <data-dir>/meta/reseal          how far old segments have been encrypted again under other data keys
     <data-dir>/meta/replicas/       an empty file for every partition that a log was made for
+    <data-dir>/meta/first-administrator   left by `penstock user bootstrap`, until it is added
     <data-dir>/meta/lock            held while a node is using the directory
     <data-dir>/logs/<topic>/<n>/    partitions, each naming its topic id
     <data-dir>/deleted/             topics that were deleted, until their files are removed
@@ -33,6 +36,14 @@ damage shows. The content `b"directory-id 2f0c…\n"` is stored as
 
     directory-id 2f0c8a4e-…
     crc32c 1a2b3c4d
+
+An encrypted directory (ADR 0020) has format 4, from before anything in it is encrypted. Its `encryption`
+is an envelope under the current master key with `directory-id 2f0c… quorum sealed tables complete` inside.
+A node with other keys, or without any, ends its start there, before it could take for damage what it cannot
+open. It says `quorum plain` until the metadata of a directory that was in use is encrypted; then none in
+clear counts. `tables complete` is not said until every log of a directory that was in use has a key table, if
+only one that says that all is plain; then a log without one has lost it, and is not opened. A log that is
+made gets its table before its identity.
 
 The empty files in `replicas/` tell a lost replica from a new one. They are named
 
@@ -68,8 +79,10 @@ from penstock.core.model import (
 )
 from penstock.storage.disk import DirectoryLocked, Disk, DiskFailed, Lock, NoSuchFile
 from penstock.storage.journal import JournalRun
-from penstock.storage.log.file_names import CHECKPOINT, IDENTITY, LOG, parse_numbered
-from penstock.storage.log.files import decode_identity, read_if_good
+from penstock.storage.log.file_names import CHECKPOINT, IDENTITY, KEYS, LOG, parse_numbered
+from penstock.storage.log.files import decode_identity, read_file, read_if_good, replace_durably
+from penstock.storage.sealing import BrokenEnvelope, KeyUnavailable, KeyVault
+from penstock.storage.sealing.vault import master_key_of
 
 LOGS = "logs"
 SET_ASIDE = "set-aside"
@@ -80,6 +93,8 @@ _crc32c = crc32.iscsi
 # From format 2 on there is a journal: who does not read it would lose what was acknowledged. From 3 on
 # its files say how long they are, which those who read 2 take for damage.
 FORMAT = 3
+# From 4 on some of it is encrypted: who does not know that would take it for damage.
+ENCRYPTED_FORMAT = 4
 _WITHOUT_JOURNAL = 1
 META = "meta"
 _LOCK = f"{META}/lock"
@@ -87,6 +102,11 @@ _FORMAT, _DIRECTORY_ID, _CLUSTER_ID, _CLEAN = "format", "directory-id", "cluster
 _NODE_ID = "node-id"
 _BOOT = "boot"
 _RUN = "run"
+_ENCRYPTION = "encryption"
+_QUORUM_PLAIN, _QUORUM_SEALED = "plain", "sealed"
+_TABLES_COMPLETE = " tables complete"
+_RAFT = f"{META}/raft"
+_SEAL_PURPOSE = b"penstock data directory"
 # Starts that ended before they registered leave one each; the file must not grow beyond what is read of it.
 _RUNS_MAX = 64
 _JOURNAL = "journal"
@@ -210,6 +230,15 @@ def _segments(disk: Disk, path: str) -> list[str]:
     return [f"{path}/{name}" for name, number in numbered if number is not None and number[1] == LOG]
 
 
+def _has_all_tables(disk: Disk) -> bool:
+    """Whether every partition's log has a key table; a creation that was interrupted is no log."""
+    for found in list_partitions(disk):
+        is_log = found.topic_id is not None or found.has_records or bool(found.damage)
+        if found.is_unreadable or (is_log and not disk.exists(f"{found.path}/{KEYS}")):
+            return False
+    return True
+
+
 def set_aside(disk: Disk, directory: PartitionDirectory) -> str:
     """Move a partition out of the way, durably; returns where it is now.
 
@@ -291,6 +320,9 @@ class DataDirectory:
         self.cluster_id = cluster_id
         self.last_clean_epoch = last_clean_epoch
         self._runs, self.journal_run = _read_runs(disk)
+        self._is_encrypted = False
+        # Whether metadata in clear counts.
+        self.may_quorum_be_plain = True
 
     @classmethod
     def open(cls, disk: Disk, new_directory_id: UUID) -> "DataDirectory":
@@ -312,11 +344,96 @@ class DataDirectory:
             lock.close()
             raise
 
+    def unlock(self, vault: KeyVault | None) -> None:
+        """Check that these are the keys of this directory; one that is new or in clear is theirs from now on.
+
+        Raises KeyUnavailable. Nothing is encrypted before it returns, and before `note_journal`.
+        """
+        content = read_if_good(self._disk, f"{META}/{_ENCRYPTION}")
+        if vault is None:
+            if content is not None or self._format >= ENCRYPTED_FORMAT:
+                raise KeyUnavailable(
+                    "the data directory is encrypted, and no keys are configured: "
+                    "security.encryption must be as it was"
+                )
+            return
+        if content is not None:
+            self._open_seal(vault, content)
+            return
+        if self._format >= ENCRYPTED_FORMAT:
+            # Written before the format was. If it were made anew, what is in clear would count.
+            raise DirectoryDamaged(f"{META}/{_ENCRYPTION} is missing, and the data directory is encrypted")
+        self._is_encrypted = True
+        # A new directory, in which no log was ever.
+        vault.has_all_tables = not self._disk.is_directory(_RAFT) and not self._disk.listdir(LOGS)
+        self._write_seal(vault)
+
+    def _open_seal(self, vault: KeyVault, content: bytes) -> None:
+        try:
+            text = vault.open_envelope(content, _SEAL_PURPOSE).decode(errors="replace")
+        except BrokenEnvelope as broken:
+            raise KeyUnavailable(
+                f"the master key does not fit the data directory: {META}/{_ENCRYPTION}: {broken}"
+            ) from None
+        owner, state = f"directory-id {self.directory_id} quorum ", ""
+        if text.startswith(owner):
+            state = text.removeprefix(owner)
+        vault.has_all_tables = state.endswith(_TABLES_COMPLETE)
+        state = state.removesuffix(_TABLES_COMPLETE)
+        if state not in (_QUORUM_PLAIN, _QUORUM_SEALED):
+            raise DirectoryDamaged(f"{META}/{_ENCRYPTION} is that of another directory")
+        self._is_encrypted = True
+        self.may_quorum_be_plain = state == _QUORUM_PLAIN
+
+    def quorum_sealed(self, vault: KeyVault) -> None:
+        """From now on no metadata in clear counts; durable when it returns."""
+        if self.may_quorum_be_plain:
+            self.may_quorum_be_plain = False
+            self._write_seal(vault)
+
+    def note_tables(self, vault: KeyVault, disk: Disk) -> bool:
+        """From now on a log without a key table has lost it, if every log has one; durable then. Blocks.
+
+        Returns whether that was not so before.
+        """
+        is_new = not vault.has_all_tables and _has_all_tables(disk)
+        if is_new:
+            self._write_seal(vault, disk, has_all_tables=True)
+            vault.has_all_tables = True
+        return is_new
+
+    def master_key(self, disk: Disk | None = None) -> str | None:
+        """The name of the master key that this directory needs to start; None without encryption. Blocks.
+
+        A thread gives a view of the disk of its own.
+        """
+        content = read_file(disk or self._disk, f"{META}/{_ENCRYPTION}")
+        return None if content is None else master_key_of(content)
+
+    def rewrap(self, vault: KeyVault, disk: Disk | None = None) -> bool:
+        """Need the current master key to start, and no other; durable when it returns.
+
+        Returns whether it was another one before.
+        """
+        is_other = self.master_key(disk) != vault.keys.current
+        if is_other:
+            self._write_seal(vault, disk)
+        return is_other
+
+    def _write_seal(self, vault: KeyVault, disk: Disk | None = None, *, has_all_tables: bool = False) -> None:
+        state = _QUORUM_PLAIN if self.may_quorum_be_plain else _QUORUM_SEALED
+        if has_all_tables or vault.has_all_tables:
+            state += _TABLES_COMPLETE
+        text = f"directory-id {self.directory_id} quorum {state}"
+        envelope = vault.close_envelope(text.encode(), _SEAL_PURPOSE)
+        replace_durably(disk or self._disk, META, _ENCRYPTION, envelope)
+
     def note_journal(self, run: JournalRun) -> None:
         """There is a journal now, as this version writes it, and this is its run; durable when it returns."""
-        if self._format != FORMAT:
-            write_record(self._disk, META, _FORMAT, str(FORMAT))
-            self._format = FORMAT
+        present = ENCRYPTED_FORMAT if self._is_encrypted else FORMAT
+        if self._format < present:
+            write_record(self._disk, META, _FORMAT, str(present))
+            self._format = present
         self.journal_run = run
         self.set_runs(self._runs)
 
@@ -417,8 +534,8 @@ def _identify(disk: Disk, new_directory_id: UUID) -> UUID:
         return _make(disk, new_directory_id)
     if not version.isdigit():
         raise DirectoryDamaged(f"{META}/{_FORMAT} holds {version!r}")
-    if int(version) > FORMAT:
-        raise FormatTooNew(int(version), FORMAT)
+    if int(version) > ENCRYPTED_FORMAT:
+        raise FormatTooNew(int(version), ENCRYPTED_FORMAT)
     directory_id = _read_id(disk, _DIRECTORY_ID)
     if directory_id is None:
         raise DirectoryDamaged(f"{META}/{_DIRECTORY_ID} is missing")

@@ -6,7 +6,14 @@ from typing import NamedTuple
 from zlib import crc32
 
 from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp
-from penstock.core.records import PREFIX_BYTES, BatchHeader, ControlRecord, pack_place, read_control
+from penstock.core.records import (
+    PREFIX_BYTES,
+    BatchHeader,
+    ControlRecord,
+    pack_place,
+    read_control,
+)
+from penstock.core.records.batch import SEALED
 from penstock.core.replica import encode_snapshot
 from penstock.storage.log.checkpoint import checkpoint_now
 from penstock.storage.log.file_names import SNAPSHOT, numbered
@@ -15,6 +22,7 @@ from penstock.storage.log.index import ActiveIndex
 from penstock.storage.log.segment import OFFSET_DELTA_MAX, Segment
 from penstock.storage.log.state import LogState
 from penstock.storage.log.types import AppendedRange, BatchTooLarge, OffsetsNotIncreasing
+from penstock.storage.sealing import SEAL_BYTES
 
 CONTROL = 0x20  # the bit of a batch's attributes; the header's property costs a call per batch
 
@@ -58,10 +66,15 @@ def append_as_follower(
     batches: memoryview | bytearray | bytes,
     headers: Sequence[BatchHeader],
     now: Timestamp,
+    *,
+    are_stored: bool = False,
 ) -> AppendedRange:
-    """Write batches with the offsets that the leader gave them, and note the epochs they begin."""
+    """Write batches with the offsets that the leader gave them, and note the epochs they begin.
+
+    Those that `are_stored`, as the journal has them, are as they have to be on disk.
+    """
     first, end, contiguous = _place_as_follower(state, batches, headers)
-    appended = _write(state, batches, headers, first, end, now, contiguous=contiguous)
+    appended = _write(state, batches, headers, first, end, now, contiguous=contiguous, are_stored=are_stored)
     for header in headers:
         if header.leader_epoch > state.epochs.latest:
             state.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
@@ -97,6 +110,7 @@ def _write(  # noqa: C901, PLR0912, PLR0913, PLR0915 - the hot path, straight on
     now: Timestamp,
     *,
     contiguous: bool = True,
+    are_stored: bool = False,
 ) -> AppendedRange:
     """Write batches that have their offsets, and update the state. When this raises, the log is unchanged.
 
@@ -108,8 +122,11 @@ def _write(  # noqa: C901, PLR0912, PLR0913, PLR0915 - the hot path, straight on
     for header in headers:
         if header[5] & CONTROL:
             # Read before anything is written: what cannot be read must not be in the log.
-            markers = _read_markers(batches, headers)
+            markers = _read_markers(state, batches, headers)
             break
+    keys = state.keys
+    if keys is not None and not are_stored and keys.table.current is not None:
+        size += SEAL_BYTES * len(headers)
     position, index = segment.size_bytes, segment.index
     assert isinstance(index, ActiveIndex)
     segment_ms = options.segment_ms
@@ -125,7 +142,8 @@ def _write(  # noqa: C901, PLR0912, PLR0913, PLR0915 - the hot path, straight on
     )
     if not fits:
         # New segments begin where the log ends, so that recovery can see that none is missing.
-        segment = roll(state, state.end if end - 1 - state.end <= OFFSET_DELTA_MAX else first)
+        base_offset = state.end if end - 1 - state.end <= OFFSET_DELTA_MAX else first
+        segment = roll(state, base_offset, is_rekeyed=not are_stored)
         position, index = segment.size_bytes, state.active_index
     if not contiguous and segment.gapless:
         # Recovery takes a hole between offsets for damage, unless the segment is marked as having gaps.
@@ -133,6 +151,10 @@ def _write(  # noqa: C901, PLR0912, PLR0913, PLR0915 - the hot path, straight on
         checkpoint_now(state)
     writer = segment.writer
     assert writer is not None
+    if keys is not None and not are_stored:
+        # Behind everything that patches headers, and under the key of the segment they are in.
+        batches, headers = keys.sealed(batches, headers)
+        size = len(batches)
     try:
         segment.size_bytes = writer.append(batches)
     except StorageError as failed:
@@ -176,8 +198,8 @@ def _write(  # noqa: C901, PLR0912, PLR0913, PLR0915 - the hot path, straight on
     return tuple.__new__(AppendedRange, (first, Offset(end - 1), size, not fits, state.start))
 
 
-def roll(state: LogState, base_offset: Offset) -> Segment:
-    """Seal the active segment and start the next one."""
+def roll(state: LogState, base_offset: Offset, *, is_rekeyed: bool = True) -> Segment:
+    """Seal the active segment and start the next one, under another key if there is one."""
     segments, durability = state.segments, state.durability
     old, index = segments.active, state.active_index
     index_files = segments.seal_active(state.end)
@@ -188,6 +210,8 @@ def roll(state: LogState, base_offset: Offset) -> Segment:
             file.close()
         segments.unseal(index)
         raise
+    if state.keys is not None and is_rekeyed:
+        state.keys.take_spare(segments, base_offset)
     # In this order: a later sync of the new file implies that these are durable.
     if old.writer is not None:
         old.file.sealed_ns = old.writer.modified_ns()
@@ -211,6 +235,15 @@ def roll(state: LogState, base_offset: Offset) -> Segment:
     return new
 
 
+def rekey(state: LogState) -> None:
+    """What is appended from now on is under the spare key, in a segment of its own."""
+    assert state.keys is not None
+    if state.segments.active.size_bytes:
+        roll(state, state.end)
+    else:
+        state.keys.take_spare(state.segments, state.end)
+
+
 def _jitter_ms(state: LogState, segment: Segment) -> int:
     """How much earlier a segment is closed: fixed for a segment, different between segments."""
     limit = min(state.options.segment_jitter_ms, state.options.segment_ms)
@@ -218,7 +251,7 @@ def _jitter_ms(state: LogState, segment: Segment) -> int:
 
 
 def _read_markers(
-    batches: memoryview | bytearray | bytes, headers: Sequence[BatchHeader]
+    state: LogState, batches: memoryview | bytearray | bytes, headers: Sequence[BatchHeader]
 ) -> list[ControlRecord]:
     """The transaction markers among the batches, read before anything is written."""
     markers: list[ControlRecord] = []
@@ -226,7 +259,10 @@ def _read_markers(
     for header in headers:
         size = PREFIX_BYTES + header[1]
         if header[5] & CONTROL:
-            markers.append(read_control(memoryview(batches)[position : position + size]))
+            batch: memoryview | bytearray | bytes = memoryview(batches)[position : position + size]
+            if header[5] & SEALED and state.keys is not None:
+                batch = state.keys.table.unseal_one(batch, header)
+            markers.append(read_control(batch))
         position += size
     return markers
 

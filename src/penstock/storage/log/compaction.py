@@ -38,6 +38,7 @@ Left out: the map takes at least one segment, however many keys that has. A repl
 than `delete.retention.ms` may have records of a transaction whose marker is gone elsewhere, as with Kafka.
 """
 
+import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -73,6 +74,7 @@ from penstock.storage.log.index import (
     encode_words,
     footer,
 )
+from penstock.storage.log.keys import KeyOfRewrite
 from penstock.storage.log.recovery import CLEANED_SUFFIXES, redo_swaps
 from penstock.storage.log.segment import (
     OFFSET_DELTA_MAX,
@@ -84,6 +86,8 @@ from penstock.storage.log.segment import (
 )
 from penstock.storage.log.state import LogState
 from penstock.storage.log.types import DAY_MS, LogOptions
+from penstock.storage.sealing import BrokenSeal, KeyTable, seal_batch
+from penstock.storage.sealing.sealed_batch import NONCE_BYTES
 
 _DIGEST_BYTES = 16
 NEVER_MS = 2**63 - 1
@@ -171,6 +175,19 @@ class CompactionRules(NamedTuple):
     keys_max: int = KEYS_MAX
 
 
+class CompactionSeals(NamedTuple):
+    """The keys of a log as a worker gets them: its table as it is, and the key of what is rewritten."""
+
+    table: KeyTable
+    rewrite: KeyOfRewrite
+
+    def sealed(self, batch: Buffer) -> Buffer:
+        key = self.rewrite.key
+        if key is None:
+            return batch
+        return seal_batch(batch, key, self.table.context, os.urandom(NONCE_BYTES))
+
+
 class SegmentToClean(NamedTuple):
     """A segment to be rewritten: its offsets and its size."""
 
@@ -199,6 +216,8 @@ class CompactionTask(NamedTuple):
     rules: CompactionRules
     options: LogOptions
     token: str
+    # What opens the batches, and under which key they are written again; None if all of them are plain.
+    seals: "CompactionSeals | None" = None
 
     def draft(self, base_offset: Offset, suffix: str) -> str:
         """Where the rewritten file goes at first."""
@@ -285,11 +304,16 @@ class CleanedSegmentWriter:
         if kept is not None and batch.header.is_control:
             self._note_aborted(batch.header.base_offset)
         if kept is not batch.content and self._file is None:
-            self._file = self._begin(old, batch.position)
+            self._begin(old, batch.position)
         if kept is None:
             self._dropped += 1
             return
-        header = batch.header if kept is batch.content else read_header(kept)
+        self._put_batch(batch.header if kept is batch.content else read_header(kept), kept)
+
+    def _put_batch(self, header: BatchHeader, kept: Buffer) -> None:
+        seals = self._order.seals
+        if seals is not None and self._file is not None:
+            kept = seals.sealed(kept)
         self._index.note(header.base_offset, header.last_offset, self._size_bytes, header.max_timestamp)
         self._size_bytes += len(kept)
         if self._file is not None:
@@ -327,12 +351,22 @@ class CleanedSegmentWriter:
         if self._file is not None:
             self._file.close()
 
-    def _begin(self, old: File, same_bytes: int) -> File:
-        """Create the new file with the first `same_bytes` of the old one, which are the same."""
-        file = self._create(LOG)
-        for position in range(0, same_bytes, SCAN_BYTES):
-            file.append(old.pread(position, min(SCAN_BYTES, same_bytes - position)))
-        return file
+    def _begin(self, old: File, same_bytes: int) -> None:
+        """Create the new file with the first `same_bytes` of the old one, which are the same.
+
+        Where batches are sealed, they are so under another key, and may have another size.
+        """
+        self._file = file = self._create(LOG)
+        seals = self._order.seals
+        if seals is None:
+            for position in range(0, same_bytes, SCAN_BYTES):
+                file.append(old.pread(position, min(SCAN_BYTES, same_bytes - position)))
+            return
+        aborted, self._size_bytes = self._index.aborted, 0
+        self._index = ActiveIndex(self._base_offset, self._order.options)
+        self._index.aborted = aborted
+        for batch in checked_batches(old, 0, same_bytes):
+            self._put_batch(batch.header, seals.table.unseal_one(batch.content, batch.header))
 
     def _write_out(self, file: File) -> None:
         if self._buffer:
@@ -463,8 +497,8 @@ class _Cleaning:
         with closing(CleanedSegmentWriter(self._disk, self._order, group, self._aborted_rows)) as draft:
             for source in group:
                 with closing(self._open(source)) as file:
-                    for batch in _checked(file, source):
-                        at_end = batch.position + batch.header.size_bytes == source.size_bytes
+                    for batch in self._opened(file, source):
+                        at_end = batch.stop == source.size_bytes
                         kept = self._what_stays(batch, is_last=at_end and source is group[-1])
                         draft.add(file, batch, kept)
             return draft.finish()._replace(tombstones_until=self._tombstones_until)
@@ -547,7 +581,20 @@ class _Cleaning:
 
     def _batches(self, source: SegmentToClean) -> Iterator[CheckedBatch]:
         with closing(self._open(source)) as file:
+            yield from self._opened(file, source)
+
+    def _opened(self, file: File, source: SegmentToClean) -> Iterator[CheckedBatch]:
+        """The batches of a segment, as they were before they were sealed."""
+        seals = self._order.seals
+        if seals is None:
             yield from _checked(file, source)
+            return
+        try:
+            for batch in _checked(file, source):
+                plain = memoryview(seals.table.unseal_one(batch.content, batch.header))
+                yield CheckedBatch(batch.position, read_header(plain), plain, batch.stop)
+        except BrokenSeal as broken:
+            raise Uncleanable(str(broken), source.base_offset) from None
 
     def _open(self, source: SegmentToClean) -> File:
         path = f"{self._order.directory}/{numbered(source.base_offset, LOG)}"
@@ -682,6 +729,10 @@ def plan(state: LogState, rules: CompactionRules, now: Timestamp, token: str) ->
     if state.unsure_from is not None:
         # A table was missing, and rebuilt without records that are missing as well.
         return None
+    seals = None
+    if state.keys is not None:
+        rewrite = state.keys.begin_rewrite(state.segments, sources[0].base_offset, sources[-1].end_offset)
+        seals = CompactionSeals(state.keys.table, rewrite)
     return CompactionTask(
         state.directory,
         sources,
@@ -693,6 +744,7 @@ def plan(state: LogState, rules: CompactionRules, now: Timestamp, token: str) ->
         rules,
         state.options,
         token,
+        seals,
     )
 
 
@@ -777,11 +829,20 @@ class Compaction:
         except StorageError as failed:
             state.durability.stop(failed)
             raise
+        if state.keys is not None and self.order.seals is not None:
+            ends = {source.base_offset: source.end_offset for source in self.order.sources}
+            replaced = [
+                (new.base_offset, ends[(new.base_offset, *new.absorbed)[-1]]) for new in _rewritten(cleaned)
+            ]
+            state.keys.end_rewrite(state.segments, self.order.seals.rewrite, replaced)
         return self._count(cleaned)
 
     def cancel(self) -> None:
         """Throw the new files away."""
-        remove_drafts(self._state.disk, self.order)
+        state = self._state
+        remove_drafts(state.disk, self.order)
+        if state.keys is not None and self.order.seals is not None and state.stopped is None:
+            state.keys.end_rewrite(state.segments, self.order.seals.rewrite)
 
     def _is_valid(self) -> bool:
         state = self._state

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from penstock.core.model import Offset, StorageError
-from penstock.storage.commit import SyncableFile, SyncRequest
+from penstock.storage.commit import FileRelease, SyncableFile, SyncRequest
 from penstock.storage.disk import Disk, File
 from penstock.storage.journal import FrameBuilder, LogJournal
 from penstock.storage.log.file_names import TEMPORARY
@@ -46,8 +46,10 @@ class ImmediateCommit:
             done(None)
 
     def join(self, request: SyncRequest) -> None:
-        request.begin(None)
-        self.request(request.file, request.finish)
+        if request.begin(None):
+            request.finish(None)
+        else:
+            self.request(request.file, request.finish)
 
 
 class LogEnds(Protocol):
@@ -182,6 +184,11 @@ class Durability:
         self._sealed[file] = None
         self.rolls += 1
         self._commit.request(file, finished)
+
+    def release(self, file: File) -> None:
+        """Close a file that nobody needs any more, without a sync, as soon as no request waits for it."""
+        self.rolls += 1
+        self._commit.join(FileRelease(file, lambda _: file.close()))
 
     def put(self, name: str, content: bytes, done: Done | None = None, *, lasting: bool = False) -> None:
         """Replace a small file without blocking; the directory is not synced.

@@ -12,6 +12,8 @@ IDENTITY = "partition.metadata"
 EPOCHS = "leader-epochs"
 CHECKPOINT = "checkpoint"
 LOSS = "loss"
+# The key table of a log that is encrypted.
+KEYS = "keys"
 TEMPORARY = ".tmp"
 # Behind the name of a file that compaction has rewritten, until it takes that name.
 CLEANED = ".cleaned"

@@ -80,6 +80,7 @@ class FileKind(enum.IntEnum):
     SNAPSHOT = 4
     METADATA = 5
     LOSS = 6
+    SEALED_METADATA = 10
 
 
 def frame(kind: FileKind, payload: bytes) -> bytes:

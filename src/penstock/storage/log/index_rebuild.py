@@ -57,11 +57,13 @@ class IndexRebuild:
         "_reader",
         "_segment",
         "_state",
+        "_table",
         "_truncations",
     )
 
     def __init__(self, state: LogState, segment: Segment) -> None:
         self._state = state
+        self._table = state.key_table
         self._segment = segment
         self._truncations = state.stats.truncations
         self._last_offset = state.segments.reach_of(segment, state.end) - 1
@@ -92,7 +94,7 @@ class IndexRebuild:
             for first, stop in ranges:
                 for placed in headers(reader, first, stop, SCAN_BYTES):
                     if placed.header.base_offset >= self._known:
-                        fold_placed(producers, reader, placed, not_before)
+                        fold_placed(producers, reader, placed, not_before, self._table)
         content = encode_snapshot(producers)
         index, aborted = ActiveIndex(segment.base_offset, self._state.options), array("q")
         for placed in placed_between(
@@ -100,7 +102,7 @@ class IndexRebuild:
         ):
             header = placed.header
             index.note(header.base_offset, header.last_offset, placed.position, header.max_timestamp)
-            aborted.extend(fold_placed(producers, self._reader, placed, not_before))
+            aborted.extend(fold_placed(producers, self._reader, placed, not_before, self._table))
         index.aborted = aborted
         index.close_times(self._last_offset)
         return RebuiltIndex(index, content)

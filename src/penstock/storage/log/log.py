@@ -7,13 +7,13 @@ round, a start would find a hole and have to call it corruption.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 
 from penstock.core.model import Instant, LeaderEpoch, Offset, PenstockError, StorageError, Timestamp, TopicId
 from penstock.core.records import BatchHeader
 from penstock.core.replica import AbortedTransaction, EpochStart, LeaderEpochHistory, ProducerStateManager
-from penstock.storage.disk import Disk
+from penstock.storage.disk import Disk, DiskFull
 from penstock.storage.journal import NO_POSITION, JournalPosition, LogJournal
 from penstock.storage.log import append, read, retention, truncate
 from penstock.storage.log import compaction as compacting
@@ -28,10 +28,11 @@ from penstock.storage.log.compaction import CleaningResult, Compaction, Compacti
 from penstock.storage.log.durability import Committer, Done
 from penstock.storage.log.files import NO_TIME
 from penstock.storage.log.index_rebuild import IndexRebuild, index_rebuild
+from penstock.storage.log.keys import LogKeys, new_keys
 from penstock.storage.log.loss import CHECKPOINT_LOST
 from penstock.storage.log.producer_rebuild import ProducerRebuild
 from penstock.storage.log.recovery import RecoveryReport, create_log, open_created_log, open_log
-from penstock.storage.log.refill import SegmentDraft, begin_refill
+from penstock.storage.log.refill import SegmentDraft, begin_refill, begin_reseal
 from penstock.storage.log.scrub import (
     FileCheck,
     ScrubStep,
@@ -59,6 +60,7 @@ from penstock.storage.log.types import (
     SegmentSummary,
     TimestampOffset,
 )
+from penstock.storage.sealing import PLAIN_ID, KeyRow, LogVault
 
 DEFAULTS = LogOptions()
 # More than a client is sent at once.
@@ -97,16 +99,18 @@ class PartitionLog:
         journal: LogJournal | None = None,
         position: JournalPosition = NO_POSITION,
         is_synced_later: bool = False,
+        vault: LogVault | None = None,
     ) -> "PartitionLog":
         """Make an empty log in a directory that has none. Blocks until it is durable.
 
         `ticks` is a nanosecond clock for the append times in `stats`; without it they are not measured.
         What the node's journal says up to `position` is about a former log of the same name. With
-        `is_synced_later`, the caller syncs the directories above it.
+        `is_synced_later`, the caller syncs the directories above it. A log with a `vault` seals its batches
+        if its options say so.
         """
         if journal is not None:
             position = journal.position
-        services = LogServices(commit, ticks, journal)
+        services = LogServices(commit, ticks, journal, vault=vault)
         return cls(
             create_log(
                 disk, directory, topic_id, options, services, position, is_synced_later=is_synced_later
@@ -125,9 +129,10 @@ class PartitionLog:
         ticks: Callable[[], int] | None = None,
         journal: LogJournal | None = None,
         now: Timestamp = NO_TIME,
+        vault: LogVault | None = None,
     ) -> tuple["PartitionLog", RecoveryReport]:
         """Open a log that was created for this process with this position, and that nobody has used."""
-        services = LogServices(commit, ticks, journal, now)
+        services = LogServices(commit, ticks, journal, now, vault)
         state, report = open_created_log(disk, directory, options, services, position)
         return cls(state), report
 
@@ -144,12 +149,14 @@ class PartitionLog:
         journal: LogJournal | None = None,
         now: Timestamp = NO_TIME,
         is_synced_later: bool = False,
+        vault: LogVault | None = None,
     ) -> tuple["PartitionLog", RecoveryReport]:
         """Open a log that was closed, or left behind by a crash, and say what was found. Blocks.
 
         All of it is durable then, unless `is_synced_later`: the caller calls `sync` for many logs at once.
+        Raises KeyUnavailable if a master key is missing, and BrokenEnvelope if its key table is broken.
         """
-        services = LogServices(commit, ticks, journal, now)
+        services = LogServices(commit, ticks, journal, now, vault)
         state, report = open_log(
             disk, directory, topic_id, options, services, is_synced_later=is_synced_later
         )
@@ -575,9 +582,110 @@ class PartitionLog:
                 writer.park()
 
     def configure(self, options: LogOptions) -> None:
-        """Go on with other options: they count from the next append, roll, read or expiry on."""
-        self._state.options = options
-        self._state.segments.configure(options)
+        """Go on with other options: they count from the next append, roll, read or expiry on.
+
+        Whether batches are sealed changes a little later, when that is on disk.
+        """
+        state = self._state
+        before, state.options = state.options, options
+        state.segments.configure(options)
+        if before.is_encrypted is not options.is_encrypted and state.vault is not None:
+            self._switch_encryption(state.vault)
+
+    def _switch_encryption(self, vault: LogVault) -> None:
+        state, is_on = self._state, self._state.options.is_encrypted
+        if state.stopped is not None:
+            # The next start does it.
+            return
+        if state.keys is None:
+            if not is_on:
+                return
+            rows = (KeyRow(state.segments[0].base_offset, PLAIN_ID),)
+            state.keys = new_keys(state.disk, state.directory, vault, state.durability, rows, is_on=is_on)
+        state.keys.is_on = is_on
+
+        def ready(error: StorageError | None) -> None:
+            if error is not None or state.stopped is not None or not len(state.segments):
+                return
+            keys = state.keys
+            assert keys is not None
+            if keys.is_on is is_on and (keys.table.current is not None) is not is_on:
+                with suppress(DiskFull):
+                    append.rekey(state)
+
+        with suppress(DiskFull):
+            # Without room for it, the next start does it.
+            state.keys.prepare_spare(ready)
+
+    @property
+    def keys(self) -> LogKeys | None:
+        """The keys of its batches; None on a node that has no keys."""
+        return self._state.keys
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether some of its batches are sealed, so that a read of them has work to do."""
+        return self._state.key_table is not None
+
+    def rewrap(self, done: Done) -> None:
+        """Write the key table again, under the current master key, if it is under another one."""
+        keys = self._state.keys
+        if keys is None or keys.master_key == keys.vault.vault.keys.current:
+            done(None)
+            return
+        try:
+            keys.put(done)
+        except StorageError as failed:
+            done(failed)
+
+    def renew_key(self) -> None:
+        """What is appended from now on is in another segment, under another key. Blocks."""
+        state = self._state
+        if state.keys is not None:
+            state.check_writable()
+            state.keys.renew(state.segments, state.end)
+            if state.segments.active.size_bytes:
+                append.roll(state, state.end, is_rekeyed=False)
+
+    def renew_keys(self, done: Done) -> None:
+        """Have what is appended from now on under keys that no table on disk has had, in another segment.
+
+        Like `rewrap`; a log that takes no writes, or whose batches are not sealed any more, gets no others.
+        """
+        state, keys = self._state, self._state.keys
+        if keys is None or not keys.is_on or state.damage or state.stopped is not None:
+            self.rewrap(done)
+            return
+
+        def ready(error: StorageError | None) -> None:
+            if error is None and len(state.segments):
+                error = _begin_under(state, keys, spare)
+            done(error)
+
+        try:
+            spare = keys.renew_spare(ready)
+        except StorageError as failed:
+            done(failed)
+
+    def sealed_under(self, keys: Container[bytes]) -> list[SegmentSummary]:
+        """The sealed segments that have batches under one of these keys, and are not damaged."""
+        state = self._state
+        table = state.key_table
+        if table is None:
+            return []
+        found = []
+        for summary, segment in zip(self.segments()[:-1], state.segments, strict=False):
+            ids = table.ids_between(summary.base_offset, summary.end_offset)
+            if summary.size_bytes and not segment.damage and any(key_id in keys for key_id in ids):
+                found.append(summary)
+        return found
+
+    def begin_reseal(self, token: str, base_offset: Offset) -> SegmentDraft | None:
+        """A sealed segment as it is, under a new key, to be written by threads; None if that cannot be done.
+
+        Its result goes to `finish_refill`, or it is abandoned and cancelled. Blocks for a moment.
+        """
+        return begin_reseal(self._state, token, base_offset)
 
     def abandon(self) -> None:
         """Close without making anything durable: the log is about to be removed.
@@ -588,7 +696,7 @@ class PartitionLog:
         durability.stop(LogAbandoned(f"the log {self.directory} was removed"))
         # Small files that are on their way must not end up in a log that is made in its place.
         durability.forget_requests(durability.synced)
-        self._state.segments.abandon()
+        self._state.segments.abandon(durability.release)
 
     def close(self) -> None:
         """Make everything durable, so that the next start reads no batch. Blocks."""
@@ -600,3 +708,15 @@ class PartitionLog:
                 # The last checkpoint may have been taken before what it covers went to the journal.
                 state.journal.covered(covered(state))
         state.segments.close()
+
+
+def _begin_under(state: LogState, keys: LogKeys, spare: bytes) -> StorageError | None:
+    """Begin a segment under this spare key, which is on disk; returns why that was not possible."""
+    try:
+        state.check_writable()
+        append.rekey(state)
+    except StorageError as failed:
+        return failed
+    if keys.table.rows[-1].key_id != spare:
+        return StorageError("another segment began meanwhile")
+    return None

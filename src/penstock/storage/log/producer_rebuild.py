@@ -96,7 +96,9 @@ class ProducerRebuild:
     def _fold(self, file: PositionalReader, stop: int, end: int) -> None:
         """Read batches up to the first one that reaches `stop`."""
         for placed in headers(file, self._position, end, SCAN_BYTES):
-            self._rows.extend(fold_placed(self._producers, file, placed, self._seen_at))
+            self._rows.extend(
+                fold_placed(self._producers, file, placed, self._seen_at, self._state.key_table)
+            )
             self._position = placed.position + placed.header.size_bytes
             if self._position >= stop:
                 return

@@ -16,6 +16,7 @@ from penstock.storage.log.types import (
     FileRange,
     OffsetOutOfRange,
     ReadResult,
+    SealedRange,
     SuspectSegment,
     TimestampOffset,
 )
@@ -24,7 +25,9 @@ from penstock.storage.log.types import (
 _FIRST_OFFSET, _LAST_OFFSET, _LAST_STABLE = 1, 2, 3
 
 
-def read(state: LogState, start: Offset, max_bytes: int, end: Offset | None) -> ReadResult:
+def read(  # noqa: C901 - the hot path, straight on purpose
+    state: LogState, start: Offset, max_bytes: int, end: Offset | None
+) -> ReadResult:
     """Whole batches from the one that contains `start`, of one segment."""
     if not state.start <= start <= state.end:
         raise OffsetOutOfRange(start, state.start, state.end)
@@ -48,6 +51,9 @@ def read(state: LogState, start: Offset, max_bytes: int, end: Offset | None) -> 
         except CorruptBatch as corrupt:
             raise SuspectSegment(segment.base_offset, str(corrupt)) from corrupt
         if found is not None:
+            keys = state.keys
+            if keys is not None and not keys.table.is_plain:
+                found = SealedRange(found.file, found.position, found.length, keys.table)
             return ReadResult((found,)) if found.length else EMPTY_READ
         if limit <= segment_end:
             break
@@ -86,7 +92,7 @@ def search_time(
     for index in range(segments.index_of(start), len(segments)):
         segment = segments[index]
         try:
-            found = segment.search_time(timestamp, start)
+            found = segment.search_time(timestamp, start, state.key_table)
         except (CorruptBatch, StorageError) as bad:
             raise SuspectSegment(segment.base_offset, str(bad)) from bad
         if found is not None:

@@ -61,7 +61,7 @@ from penstock.core.records.batch import (
     MAGIC,
 )
 from penstock.core.replica import LeaderEpochHistory, ProducerStateManager, decode_snapshot, encode_snapshot
-from penstock.storage.disk import Disk, DiskFailed, DiskFull
+from penstock.storage.disk import Buffer, Disk, DiskFailed, DiskFull
 from penstock.storage.disk.port import disk_error
 from penstock.storage.journal import (
     NO_POSITION,
@@ -111,6 +111,7 @@ from penstock.storage.log.index import (
     seal,
 )
 from penstock.storage.log.journaled_tail import FoundBatch, JournaledTail, find_behind
+from penstock.storage.log.keys import check_never_keyed, check_never_sealed, new_keys, open_keys
 from penstock.storage.log.loss import CHECKPOINT_LOST, NOTHING_LOST, OLD_COPY, NotedLoss, read_loss
 from penstock.storage.log.segment import (
     OFFSET_DELTA_MAX,
@@ -135,6 +136,7 @@ from penstock.storage.log.types import (
     SuspectSegment,
     WrongTopic,
 )
+from penstock.storage.sealing import PLAIN_ID, KeyRow, KeyTable, KeyUnavailable
 
 # Behind the offset that the bytes would have had, in the quarantine directory.
 CUT = ".cut"
@@ -213,17 +215,26 @@ def fold(
     state: LogState, producers: ProducerStateManager, segment: Segment, placed: BatchPosition
 ) -> "array[int]":
     """Update the producer state for one batch of the log; returns the row of the transaction it aborted."""
-    return fold_placed(producers, segment.file, placed, state.replayed_at)
+    return fold_placed(producers, segment.file, placed, state.replayed_at, state.key_table)
 
 
 def fold_placed(
-    producers: ProducerStateManager, file: PositionalReader, placed: BatchPosition, not_before: Timestamp
+    producers: ProducerStateManager,
+    file: PositionalReader,
+    placed: BatchPosition,
+    not_before: Timestamp,
+    table: KeyTable | None,
 ) -> "array[int]":
-    """As `fold`, for any file; producers are seen `not_before` this, since records may carry any time."""
+    """As `fold`, for any file; producers are seen `not_before` this, since records may carry any time.
+
+    `table` opens what is sealed.
+    """
     header = placed.header
     if header.producer_id < 0:
         return array("q")
-    content = file.pread(placed.position, header.size_bytes) if header.is_control else b""
+    content: Buffer = file.pread(placed.position, header.size_bytes) if header.is_control else b""
+    if table is not None and header.is_control:
+        content = table.unseal_one(content, header)
     aborted = fold_batch(producers, header, content, max(Timestamp(header.max_timestamp), not_before))
     return array("q", aborted or ())
 
@@ -412,6 +423,11 @@ def create_log(  # noqa: PLR0913 - as in `PartitionLog.create`
     empty = _empty_checkpoint(position)
     state = build_state(disk, directory, options, empty, services)
     state.segments.add_active(empty.segment, fresh=True)
+    if services.vault is not None:
+        # Also if nothing is to be sealed: a log without a table may be somebody else's.
+        rows, is_on = (KeyRow(empty.segment, PLAIN_ID),), options.is_encrypted
+        state.keys = new_keys(disk, directory, services.vault, state.durability, rows, is_on=is_on)
+        state.keys.settle(state.segments, state.end, is_new=True)
     replace_durably(disk, directory, EPOCHS, encode_epochs(LeaderEpochHistory()))
     write_checkpoint(state, empty)
     replace_durably(disk, directory, IDENTITY, encode_identity(topic_id))
@@ -632,7 +648,7 @@ def _restore(state: LogState, tail: JournaledTail, report: RecoveryReport) -> No
                 break
         if headers:
             latest = max(header.max_timestamp for header in headers)
-            append_as_follower(state, bytes(content), headers, seen_at(state, latest))
+            append_as_follower(state, bytes(content), headers, seen_at(state, latest), are_stored=True)
         if state.end == before:
             return
         _note_restored(state, report, before, state.end)
@@ -796,7 +812,7 @@ class TailScan:
                     batch = next(checked_batches(self.segment.file, self.position, self.segment.size_bytes))
                 else:
                     content = memoryview(self._chunk)[at : at + header.size_bytes]
-                    batch = CheckedBatch(self.position, header, content)
+                    batch = CheckedBatch(self.position, header, content, self.position + len(content))
                 self.take(batch)
                 self._skim()
 
@@ -893,7 +909,10 @@ def _count(state: LogState, batch: CheckedBatch) -> None:
     header = batch.header
     if header.producer_id >= 0:
         now = seen_at(state, header.max_timestamp)
-        aborted = fold_batch(state.producers, header, batch.content, now)
+        content: Buffer = batch.content
+        if header.is_control and state.keys is not None:
+            content = state.keys.table.unseal_one(content, header)
+        aborted = fold_batch(state.producers, header, content, now)
         if aborted is not None:
             state.active_index.note_aborted(aborted)
     state.active_index.note(header.base_offset, header.last_offset, batch.position, header.max_timestamp)
@@ -1000,12 +1019,20 @@ def open_log(
         redo_swaps(disk, directory, checkpoint)
     state = build_state(disk, directory, options, checkpoint, services)
     try:
+        if file_names.KEYS in names:
+            state.keys = open_keys(
+                disk, directory, services.vault, state.durability, is_on=options.is_encrypted
+            )
+        else:
+            check_never_keyed(services.vault, directory)
         _recover(state, bases, report, noted, found, is_synced_later=is_synced_later)
     except BaseException as failed:
         # It may be tried again and again.
-        state.segments.abandon()
-        if services.journal is not None and isinstance(failed, DiskFailed):
-            services.journal.not_opened(is_full=isinstance(failed, DiskFull))
+        state.segments.abandon(state.durability.retire)
+        if services.journal is not None and isinstance(failed, DiskFailed | KeyUnavailable):
+            # A key may come back as long as this node lives, and longer.
+            is_full = isinstance(failed, DiskFull | KeyUnavailable)
+            services.journal.not_opened(is_full=is_full)
         raise
     return state, report
 
@@ -1021,9 +1048,13 @@ def open_created_log(
     found = _decoded(_empty_checkpoint(position))._replace(is_new=True)
     state = build_state(disk, directory, options, found.checkpoint, services)
     try:
+        if services.vault is not None:
+            state.keys = open_keys(
+                disk, directory, services.vault, state.durability, is_on=options.is_encrypted
+            )
         _recover(state, [found.checkpoint.segment], report, NOTHING_LOST, found, is_synced_later=False)
     except BaseException:
-        state.segments.abandon()
+        state.segments.abandon(state.durability.retire)
         raise
     return state, report
 
@@ -1054,6 +1085,7 @@ def _recover(
     recover_tail(state, following, report, tail)
     if journal is not None:
         restore_tail(state, tail, report)
+    _settle_keys(state)
     state.doubt = _doubt_about(state, report) or state.doubt
     _restore_loss(state, report, noted)
     _note_found(state, report)
@@ -1067,6 +1099,34 @@ def _recover(
     is_checkpointed = _settle(state, following, report)
     if journal is not None:
         journal.opened(state.end, state.lost_end, is_checkpointed=is_checkpointed)
+
+
+def _settle_keys(state: LogState) -> None:
+    """Have the key table say what the files do, and have what is appended sealed if it is to be."""
+    if state.keys is None:
+        if state.vault is None:
+            return
+        check_never_sealed(state.segments, state.directory)
+        rows, is_on = (KeyRow(state.segments[0].base_offset, PLAIN_ID),), state.options.is_encrypted
+        state.keys = new_keys(state.disk, state.directory, state.vault, state.durability, rows, is_on=is_on)
+    is_new = not state.keys.master_key
+    aside = f"{state.directory}/{QUARANTINE}"
+    has_copies = state.disk.is_directory(aside) and bool(state.disk.listdir(aside))
+    is_other = state.keys.settle(state.segments, state.end, is_new=is_new, has_copies=has_copies)
+    # A power cut may have come between the table and the segment that was to begin.
+    is_other = is_other or state.keys.is_mixed(state.segments.active.base_offset)
+    if is_other and state.stopped is None and state.segments.active.size_bytes:
+        # Plain batches and sealed ones do not stand in one file.
+        _begin_segment(state, state.end)
+        checkpoint_now(state)
+    if state.key_table is None:
+        return
+    for segment in state.segments:
+        # Seals are checked when somebody reads them, off the loop.
+        if segment.writer is not None and segment.size_bytes:
+            segment.file.unverified = [(0, segment.size_bytes)]
+        elif segment.size_bytes:
+            segment.file.distrust()
 
 
 def _doubt_about(state: LogState, report: RecoveryReport) -> str:
@@ -1163,6 +1223,8 @@ def _is_good_again(state: LogState, segment: Segment, damage: CorruptRange) -> b
                 return False
             if header.leader_epoch != state.epochs.epoch_at(Offset(header.base_offset)):
                 return False
+            if state.keys is not None:
+                state.keys.table.unseal_one(batch.content, header)
             offset = header.next_offset
     except (CorruptionError, StorageError):
         return False

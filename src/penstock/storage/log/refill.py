@@ -33,11 +33,13 @@ from penstock.core.records import (
     read_header,
     write_control_batch,
 )
+from penstock.core.records.batch import SEALED
 from penstock.core.replica import AbortedTransaction, LeaderEpochHistory
-from penstock.storage.disk import Buffer, DetachedReader, Disk, File, NoSuchFile
+from penstock.storage.disk import Buffer, DetachedReader, Disk, DiskFull, File, NoSuchFile
 from penstock.storage.log.checkpoint import checkpoint_now, write_checkpoint
 from penstock.storage.log.file_names import CLEANED, LOG, QUARANTINE, TEMPORARY, numbered
 from penstock.storage.log.index import OFFSETS, TIMES, ActiveIndex, encode_words, footer
+from penstock.storage.log.keys import KeyOfRewrite, LogKeys
 from penstock.storage.log.read import aborted_rows
 from penstock.storage.log.recovery import CUT, SWAPPED_SUFFIXES, free_path
 from penstock.storage.log.segment import SCAN_BYTES, Segment, checked_batches
@@ -82,19 +84,34 @@ class SegmentDraft:
         "_may_have_gaps",
         "_parts",
         "_reader",
+        "_rewrite",
         "_segment",
         "_size_bytes",
         "_state",
+        "_table",
         "_token",
         "_truncations",
     )
 
-    def __init__(self, state: LogState, segment: Segment, token: str, *, may_have_gaps: bool) -> None:
-        assert segment.damage
+    def __init__(
+        self,
+        state: LogState,
+        segment: Segment,
+        token: str,
+        *,
+        may_have_gaps: bool,
+        rewrite: KeyOfRewrite | None = None,
+    ) -> None:
+        assert segment.damage or rewrite is not None
         self._state = state
+        # What opens the old file, and under which key the new one is; None: as the table says.
+        self._table = state.key_table
+        self._rewrite = rewrite
         self._segment = segment
         self._damage = segment.damage
         self._token = token
+        if segment.damage and state.keys is not None:
+            _keep_keys(state.keys, segment)
         self._directory = state.directory
         self._base_offset = segment.base_offset
         self._end_offset = state.segments.reach_of(segment, state.end)
@@ -128,6 +145,11 @@ class SegmentDraft:
         return self._base_offset
 
     @property
+    def size_bytes(self) -> int:
+        """How much is written."""
+        return self._size_bytes
+
+    @property
     def next(self) -> GoodBytes | MissingRange | None:
         """What has to be written next; None if everything is."""
         if not self._parts:
@@ -137,7 +159,7 @@ class SegmentDraft:
             return MissingRange(max(part.start, Offset(self._expected)), part.end)
         return part
 
-    def copy(self, disk: Disk) -> None:
+    def copy(self, disk: Disk, bytes_max: int = COPY_BYTES) -> None:
         """Copy some of the next good part. For a thread; raises CorruptBatch if it is not good after all."""
         part = self._parts[-1]
         assert isinstance(part, GoodBytes)
@@ -145,9 +167,13 @@ class SegmentDraft:
             raise CorruptBatch("the file is missing")
         position = part.position
         for batch in checked_batches(self._reader, part.position, part.stop):
-            self._write(disk, batch.content, [batch.header])
+            if self._table is None:
+                self._write(disk, batch.content, [batch.header])
+            else:
+                plain = self._table.unseal_one(batch.content, batch.header)
+                self._write(disk, plain, [read_header(plain)])
             position += batch.header.size_bytes
-            if position - part.position >= COPY_BYTES and position < part.stop:
+            if position - part.position >= bytes_max and position < part.stop:
                 self._parts[-1] = GoodBytes(position, part.stop)
                 return
         self._parts.pop()
@@ -159,6 +185,8 @@ class SegmentDraft:
         headers = check_batches(batches, compacted=True)
         if not headers or headers[-1].next_offset > part.end:
             raise OtherRecords(f"these are not the records of {part.start}..{part.end}")
+        if any(header.attributes & SEALED for header in headers):
+            raise OtherRecords("these batches are sealed: they are another replica's files")
         self._write(disk, batches, headers)
         if self._expected >= part.end:
             self._parts.pop()
@@ -193,6 +221,7 @@ class SegmentDraft:
         for header in headers:
             is_gapless = self._check(header, expected) and is_gapless
             expected = header.next_offset
+        batches, headers = self._sealed(batches, headers)
         position = self._size_bytes
         for header in headers:
             self._index.note(header.base_offset, header.last_offset, position, header.max_timestamp)
@@ -203,6 +232,20 @@ class SegmentDraft:
         if self._file is None:
             self._file = disk.open(self._draft(LOG), create=True, exclusive=True)
         self._size_bytes = self._file.append(batches)
+
+    def _sealed(self, batches: Buffer, headers: list[BatchHeader]) -> tuple[Buffer, list[BatchHeader]]:
+        """Plain batches as they are to be on disk."""
+        table, keys = self._table, self._state.keys
+        if table is None or keys is None:
+            return batches, headers
+        view, parts, position = memoryview(batches), list[Buffer](), 0
+        for header in headers:
+            end = position + header.size_bytes
+            rewrite = self._rewrite
+            key = table.keys.get(table.id_at(header.base_offset)) if rewrite is None else rewrite.key
+            parts.append(keys.vault.seal(view[position:end], key))
+            position = end
+        return b"".join(parts), [read_header(part) for part in parts]
 
     def _with_lost_aborts(
         self, batches: Buffer, headers: list[BatchHeader]
@@ -276,6 +319,12 @@ class SegmentDraft:
                 continue
         disk.sync_directory(aside)
 
+    def abandon(self) -> None:
+        """Nothing will come of it: forget the key that the new file was to be under. For the loop."""
+        keys = self._state.keys
+        if self._rewrite is not None and keys is not None and self._state.stopped is None:
+            keys.end_rewrite(self._state.segments, self._rewrite)
+
     def cancel(self, disk: Disk) -> None:
         """Remove the new files; what cannot be removed now is removed at the next start."""
         self._close()
@@ -321,6 +370,9 @@ class SegmentDraft:
             # The checkpoint may or may not be on disk. If it is, the next start needs the new files.
             state.durability.stop(failed)
             raise
+        if self._rewrite is not None and state.keys is not None:
+            replaced = [(self._base_offset, self._end_offset)]
+            state.keys.end_rewrite(state.segments, self._rewrite, replaced)
         state.stats.repaired_ranges += len(segment.damage)
         state.set_damage(segment, ())
         index = state.segments.index_of(self._base_offset)
@@ -333,6 +385,14 @@ class SegmentDraft:
 
     def _draft(self, suffix: str) -> str:
         return f"{self._directory}/{numbered(self._base_offset, suffix)}.{self._token}{TEMPORARY}"
+
+
+def _keep_keys(keys: LogKeys, segment: Segment) -> None:
+    """What goes to the quarantine stays readable, whatever key the offsets are under later."""
+    for damage in segment.damage:
+        keys.keep(damage.start, max(damage.end, Offset(damage.start + 1)))
+    with suppress(DiskFull):
+        keys.put()
 
 
 def _lost_aborts(state: LogState, segment: Segment) -> list[ControlRecord]:
@@ -358,6 +418,19 @@ def _marker_of(state: LogState, abort: AbortedTransaction) -> ControlRecord:
     else:
         epochs = (known.epoch, known.coordinator_epoch)
     return ControlRecord(abort.last_offset, NO_TIMESTAMP, ControlType.ABORT, abort.producer_id, *epochs)
+
+
+def begin_reseal(state: LogState, token: str, base_offset: Offset) -> SegmentDraft | None:
+    """The draft of a full segment as it is, under a new key; None if it is not there, or damaged. Blocks."""
+    keys = state.keys
+    if keys is None or state.stopped is not None:
+        return None
+    for segment in state.segments.items[:-1]:
+        if segment.base_offset == base_offset and not segment.damage:
+            end = state.segments.reach_of(segment, state.end)
+            rewrite = keys.begin_rewrite(state.segments, base_offset, end)
+            return SegmentDraft(state, segment, token, may_have_gaps=not segment.gapless, rewrite=rewrite)
+    return None
 
 
 def begin_refill(state: LogState, token: str, *, may_have_gaps: bool) -> SegmentDraft | None:

@@ -124,7 +124,10 @@ class StartAdvance:
         # The log may have been cut meanwhile.
         start = min(state.next_start, state.checkpoint.log_start)
         if start > state.start:
-            below = _segments_below(state, start)
+            # A segment was begun since: a start from this checkpoint needs the one that was growing. It goes
+            # with the next expiry.
+            covered = state.segments.index_of(state.checkpoint.segment)
+            below = min(_segments_below(state, start), covered)
             state.start = start
             state.epochs_changed = state.epochs.advance_to(start) or state.epochs_changed
             if below:

@@ -51,6 +51,7 @@ from penstock.storage.log.file_names import (
     CHECKPOINT,
     EPOCHS,
     IDENTITY,
+    KEYS,
     QUARANTINE,
     SEGMENT_SUFFIXES,
     SNAPSHOT,
@@ -126,6 +127,7 @@ class Verification:
         "_rows",
         "_segment",
         "_state",
+        "_table",
         "_truncations",
         "base_offset",
         "end",
@@ -154,6 +156,8 @@ class Verification:
         # The rows of the offset index, to look for batches behind a bad one; None: stop there.
         self._rows = rows
         self._gapless = segment.gapless
+        # What opens seals; None if there are none.
+        self._table = state.key_table
         self._end_offset: int = state.segments.reach_of(segment, state.end)
         self._epochs = LeaderEpochHistory(state.epochs.entries())
         self._truncations = state.stats.truncations
@@ -186,6 +190,8 @@ class Verification:
                     # Large, or bad: then this raises, and says why.
                     batch = next(checked_batches(self._reader, position, self.end))
                     self._check_place(batch.header, expected)
+                    if self._table is not None:
+                        self._table.unseal_one(batch.content, batch.header)
                     position, expected = position + batch.header.size_bytes, batch.header.next_offset
                 if position - self.position >= self._limit_bytes:
                     return VerifiedBytes(position, expected or 0, tuple(damage))
@@ -226,6 +232,8 @@ class Verification:
                 break
             if crc32c(chunk[at + CRC_START : stop]) != crc:
                 break
+            if self._table is not None and not self._table.is_good(chunk[at:stop]):
+                break
             expected, at = offset + last_delta + 1, stop
         return position + at, expected
 
@@ -255,6 +263,8 @@ class Verification:
                         reader.pread(candidate, min(size, self.end - candidate)), compacted=True
                     )
                     self._check_place(header, None)
+                    if self._table is not None:
+                        self._table.check(reader.pread(candidate, size))
                     if header.base_offset > expected:
                         return candidate, header.base_offset
         return self.end, self._end_offset
@@ -392,6 +402,8 @@ class FileCheck:
             yield IDENTITY, decode_identity, True
             yield EPOCHS, decode_epochs, True
             yield CHECKPOINT, decode_checkpoint, True
+            if self._state.keys is not None:
+                yield KEYS, self._state.keys.check, True
             return
         base_offset = self._segment.base_offset
         for shape in SHAPES:
@@ -424,6 +436,9 @@ class FileCheck:
             replace_durably(state.disk, state.directory, IDENTITY, encode_identity(self._topic_id))
         if EPOCHS in names:
             state.epochs_changed = True
+        if KEYS in names and state.keys is not None:
+            # What counts is in memory.
+            state.keys.store()
         if state.stopped is None:
             checkpoint_now(state)
 
@@ -482,6 +497,9 @@ def quarantine(state: LogState, base_offset: Offset) -> None:
     if state.durability.stopped is not None:
         raise state.durability.stopped
     was_last = index == len(state.segments) - 1
+    if state.keys is not None:
+        state.keys.keep(base_offset, state.segments.reach_of(segment, state.end))
+        state.keys.store()
     state.set_damage(segment, ())
     state.segments.forget(index)
     try:

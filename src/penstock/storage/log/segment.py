@@ -3,7 +3,7 @@
 A segment is named by its base offset. The last one of a log grows, the others are
 sealed and change only by being deleted, cut by a truncation or replaced by compaction.
 
-`SegmentDescriptor` (format, key and tier) is where encryption and tiering will attach.
+`SegmentDescriptor` (format and tier) is where tiering will attach.
 `SegmentReader` is the file for reading, opened when needed; it knows which of its bytes this
 process has neither written nor verified. `headers`, `find_offset` and
 `find_boundary` walk from batch to batch without reading records.
@@ -37,6 +37,7 @@ from penstock.core.records.compression import LIMIT_BYTES
 from penstock.storage.disk import Buffer, Disk, File
 from penstock.storage.log.index import POSITION_BITS, POSITION_MASK, ActiveIndex, SealedIndex
 from penstock.storage.log.types import BatchToSearch, CorruptRange, FileRange, TimestampOffset
+from penstock.storage.sealing import KeyTable
 
 LOCATE_BYTES = 8 << 10
 MAGIC = 2
@@ -66,10 +67,9 @@ class SegmentTier(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentDescriptor:
-    """Format, key and place of one segment. Only plain local segments exist so far."""
+    """Format and place of one segment. Only local segments exist so far."""
 
-    format_version: int = 2  # Kafka's magic: what stands on disk is what goes over the wire
-    key_id: str | None = None
+    format_version: int = 2  # Kafka's magic: what stands on disk is what goes over the wire, unless sealed
     tier: SegmentTier = SegmentTier.LOCAL
 
 
@@ -306,6 +306,8 @@ class CheckedBatch(NamedTuple):
     position: int
     header: BatchHeader
     content: memoryview
+    # Where it ends in the file: a batch that was sealed there is longer.
+    stop: int
 
 
 def checked_batches(file: PositionalReader, position: int, end: int) -> Iterator[CheckedBatch]:
@@ -326,7 +328,7 @@ def checked_batches(file: PositionalReader, position: int, end: int) -> Iterator
             if len(chunk) < min(wanted, available):
                 raise BatchIncomplete(incomplete.needed_bytes, len(chunk)) from None
             continue
-        yield CheckedBatch(position, header, chunk[at : at + header.size_bytes])
+        yield CheckedBatch(position, header, chunk[at : at + header.size_bytes], position + header.size_bytes)
         position += header.size_bytes
 
 
@@ -487,7 +489,9 @@ class Segment:
         rebuilt = isinstance(self.index, SealedIndex) and self.index.rebuilt > 0
         return not rebuilt and self.index.max_timestamp < timestamp
 
-    def search_time(self, timestamp: Timestamp, start: Offset) -> TimestampOffset | BatchToSearch | None:
+    def search_time(
+        self, timestamp: Timestamp, start: Offset, table: KeyTable | None = None
+    ) -> TimestampOffset | BatchToSearch | None:
         """The first record at or after `timestamp` whose offset is not below `start`.
 
         Or the batch that may have it, if that takes long to look through; the same if headers claim
@@ -505,7 +509,9 @@ class Segment:
             header = placed.header
             if header.max_timestamp < timestamp or header.last_offset < start:
                 continue
-            batch = self.file.pread(placed.position, header.size_bytes)
+            batch: Buffer = self.file.pread(placed.position, header.size_bytes)
+            if table is not None:
+                batch = table.unseal_one(batch, header)
             found: TimestampOffset | BatchToSearch | None = BatchToSearch(
                 bytes(batch), Offset(header.next_offset)
             )

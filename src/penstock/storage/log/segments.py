@@ -221,13 +221,13 @@ class Segments:
     def close(self) -> None:
         for segment in self.items:
             segment.file.close()
-        self.abandon()
+        self.abandon(self._retire)
 
-    def abandon(self) -> None:
+    def abandon(self, release: Callable[[File], None]) -> None:
         """Drop every segment. File ranges in use stay readable; nothing else can be read."""
         for segment in self.items:
             if segment.writer is not None:
-                self._retire(segment.writer)
+                release(segment.writer)
         if self.items:
             del self.active
         self.items.clear()

@@ -11,10 +11,12 @@ from penstock.storage.journal import LogJournal
 from penstock.storage.log.durability import Committer, Durability
 from penstock.storage.log.files import NO_TIME, Checkpoint
 from penstock.storage.log.index import ActiveIndex
+from penstock.storage.log.keys import LogKeys
 from penstock.storage.log.loss import NOTHING_LOST, NotedLoss, remove_loss, write_loss
 from penstock.storage.log.segment import Segment
 from penstock.storage.log.segments import Segments
 from penstock.storage.log.types import CorruptRange, LogOptions, LogStats, LogStopped
+from penstock.storage.sealing import KeyTable, LogVault
 
 
 class LogServices(NamedTuple):
@@ -26,6 +28,8 @@ class LogServices(NamedTuple):
     journal: LogJournal | None = None
     # The wall clock when the log is opened.
     now: Timestamp = NO_TIME
+    # Where the keys of its key table come from.
+    vault: LogVault | None = None
 
 
 class LogState:
@@ -45,6 +49,7 @@ class LogState:
         "high_watermark",
         "is_open",
         "journal",
+        "keys",
         "last_append_at",
         "lost_end",
         "next_start",
@@ -58,6 +63,7 @@ class LogState:
         "stats",
         "ticks",
         "unsure_from",
+        "vault",
     )
 
     def __init__(
@@ -76,6 +82,9 @@ class LogState:
         self.durability = durability
         self.checkpoint = checkpoint
         self.ticks = services.ticks
+        self.vault = services.vault
+        # None: no batch is sealed, and none ever was.
+        self.keys: LogKeys | None = None
         # Removes files that no start needs any more; None: they are removed at once, which blocks.
         self.discard: Callable[[list[str], int], None] | None = None
         self.segments: Segments
@@ -115,6 +124,11 @@ class LogState:
         they still send again what they sent before.
         """
         return max(self.checkpoint.taken_at, self.opened_at)
+
+    @property
+    def key_table(self) -> KeyTable | None:
+        """What opens the batches of this log now; None if all of them are plain."""
+        return None if self.keys is None or self.keys.table.is_plain else self.keys.table
 
     @property
     def active_index(self) -> ActiveIndex:

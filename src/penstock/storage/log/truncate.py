@@ -48,6 +48,7 @@ def truncate_to(state: LogState, offset: Offset) -> Offset:
         return state.end
     note_missing(state, nearest_snapshot(state, end)[0], end)
     producers = producers_at(state, end)
+    _begin_cut(state, end)
     doomed = _forget_behind(state, index)
     try:
         state.segments.reopen_last(create=position == 0)
@@ -67,6 +68,7 @@ def truncate_to(state: LogState, offset: Offset) -> Offset:
         state.durability.stop(failed)
         raise
     state.stats.truncations += 1
+    _end_cut(state, end)
     if damage:
         # A damaged segment must not grow.
         state.set_damage(segment, damage)
@@ -74,6 +76,17 @@ def truncate_to(state: LogState, offset: Offset) -> Offset:
     # What is written from here on is not what was damaged, but what is in front of the cut still is.
     state.note_loss()
     return end
+
+
+def _begin_cut(state: LogState, end: Offset) -> None:
+    """Nothing that is written behind the cut will be under a key that what was cut off is under."""
+    if state.keys is not None:
+        state.keys.begin_cut(state.segments, end, state.end)
+
+
+def _end_cut(state: LogState, end: Offset) -> None:
+    if state.keys is not None:
+        state.keys.end_cut(end)
 
 
 class _TailPart(NamedTuple):
@@ -108,6 +121,9 @@ class TailCopy:
                 name = f"{max(offset, segment.base_offset):020d}{CUT}"
                 reader = DetachedReader(segment.file.opened())
                 self._parts.append(_TailPart(reader, position, end, name))
+        if self._parts and state.keys is not None:
+            # The cut, which comes next, writes the table.
+            state.keys.keep(offset, state.end)
 
     def work(self, disk: Disk) -> KeptTail:
         """Copy, on a view of the disk of the thread's own; a full disk keeps less."""
@@ -123,6 +139,8 @@ class TailCopy:
 def truncate_fully(state: LogState, start: Offset) -> None:
     """Throw everything away and go on at `start`."""
     _refuse_if_failed(state)
+    if state.keys is not None:
+        state.keys.begin_restart(start, state.end)
     doomed = _forget_behind(state, -1)
     state.start = state.high_watermark = start
     state.start_persisted = None
@@ -152,6 +170,7 @@ def truncate_fully(state: LogState, start: Offset) -> None:
         state.durability.stop(failed)
         raise
     state.stats.truncations += 1
+    _end_cut(state, Offset(0))
 
 
 def _refuse_if_failed(state: LogState) -> None:

@@ -12,9 +12,8 @@ records gets the batch as it was sent.
 What it protects: whoever has the disk or a copy of it learns no key, value or header of a record. Whoever
 changes a file is found out: a batch opens only under its own key, in its own log and at its own offset.
 
-Left out: no log seals its batches yet, and there is no key service (ADR 0020 says what is missing). Names of
-topics, sizes, times, offsets and producer ids stand in clear. An older copy of a whole partition with all its
-files is not told from the real one by its keys.
+Left out: names of topics, sizes, times, offsets and producer ids stand in clear. An older copy of a whole
+partition with all its files is not told from the real one by its keys.
 """
 
 from penstock.storage.sealing.key_table import PLAIN_ID, KeyCandidate, KeyRow, KeyTable

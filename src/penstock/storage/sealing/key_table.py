@@ -2,12 +2,14 @@
 
     rows        │ 0: plain │ 1200: key a │ 5000: key b ─────────────►  log end
     spare                                  key c                    on disk before its first use
+    kept                                   key e                    of copies in the quarantine
     candidates    1200..5000: key d                                 files that take their place now
 
 A batch opens only under the key of the row that its offset is in, and a plain batch counts only in a row
 that is plain: otherwise anybody who can write to the disk could put a plain one there. Two exceptions leave
 room for what a power cut may undo: from the last row on, the spare key is as good as the row's; and while
-rewritten files take the place of a segment's, both the old key and the candidate are.
+rewritten files take the place of a segment's, both the old key and the candidate are. Keys that are kept open
+what was copied to the quarantine, and nothing in the log.
 
 A table never changes, so threads and other processes use the one that they were given.
 """
@@ -17,8 +19,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from penstock.core.records import BatchHeader, Buffer, read_header
+from penstock.core.records import BatchHeader, CorruptBatch, read_header
 from penstock.core.records.batch import SEALED
+from penstock.storage.disk import Buffer
 from penstock.storage.sealing.sealed_batch import (
     KEY_ID_BYTES,
     SECRET_BYTES,
@@ -31,11 +34,13 @@ from penstock.storage.sealing.vault import BrokenEnvelope
 
 # Stands for no key: batches are plain.
 PLAIN_ID = bytes(KEY_ID_BYTES)
-_VERSION = 1
+# The second one is written only where keys are kept.
+_VERSION, _WITH_KEPT = 1, 2
 _HEAD = struct.Struct("<HIII")
 _ROW = struct.Struct(f"<q{KEY_ID_BYTES}s")
 _CANDIDATE = struct.Struct(f"<qq{KEY_ID_BYTES}s")
 _KEY = struct.Struct(f"<{KEY_ID_BYTES}s{SECRET_BYTES}s")
+_COUNT = struct.Struct("<I")
 
 
 class KeyRow(NamedTuple):
@@ -56,7 +61,7 @@ class KeyCandidate(NamedTuple):
 class KeyTable:
     """Which offsets of a log are under which key. Immutable."""
 
-    __slots__ = ("_starts", "candidates", "context", "keys", "rows", "spare")
+    __slots__ = ("_starts", "candidates", "context", "is_plain", "kept", "keys", "rows", "spare")
 
     def __init__(
         self,
@@ -65,18 +70,22 @@ class KeyTable:
         keys: Mapping[bytes, DataKey],
         spare: bytes | None = None,
         candidates: tuple[KeyCandidate, ...] = (),
+        kept: tuple[bytes, ...] = (),
     ) -> None:
         assert rows
         self.context = context
         self.rows = rows
         self.spare = spare
         self.candidates = candidates
-        used = {row.key_id for row in rows} | {one.key_id for one in candidates} | {spare}
+        self.kept = kept
+        used = {row.key_id for row in rows} | {one.key_id for one in candidates} | {spare, *kept}
         self.keys = {key_id: key for key_id, key in keys.items() if key_id in used}
         self._starts = [row.start for row in rows]
+        # Nothing that is on disk is sealed.
+        self.is_plain = not candidates and all(row.key_id == PLAIN_ID for row in rows)
 
     def __reduce__(self) -> tuple[type["KeyTable"], tuple[object, ...]]:
-        return KeyTable, (self.context, self.rows, self.keys, self.spare, self.candidates)
+        return KeyTable, (self.context, self.rows, self.keys, self.spare, self.candidates, self.kept)
 
     @property
     def current(self) -> DataKey | None:
@@ -86,6 +95,27 @@ class KeyTable:
     def id_at(self, offset: int) -> bytes:
         """The key of the row that an offset is in."""
         return self.rows[max(0, bisect_right(self._starts, offset) - 1)].key_id
+
+    def says_same(self, other: "KeyTable") -> bool:
+        """Whether the other table says the same about every offset."""
+        mine, others = (
+            (table.rows, table.candidates, table.spare, table.keys.keys(), table.kept)
+            for table in (self, other)
+        )
+        return mine == others
+
+    def ids_between(self, start: int, end: int) -> list[bytes]:
+        """The keys of the rows that have some of these offsets."""
+        inside = [row.key_id for row in self.rows if start < row.start < end]
+        return [self.id_at(start), *inside]
+
+    def ids_in_use(self, start: int, end: int) -> list[bytes]:
+        """Every key that a batch at one of these offsets may be under."""
+        found = dict.fromkeys(self.ids_between(start, end))
+        found |= {one.key_id: None for one in self.candidates if one.start < end and start < one.end}
+        if self.spare is not None and end > self._starts[-1]:
+            found[self.spare] = None
+        return [key_id for key_id in found if key_id != PLAIN_ID]
 
     def is_allowed(self, offset: int, key_id: bytes) -> bool:
         """Whether a batch at this offset may be under this key."""
@@ -111,16 +141,36 @@ class KeyTable:
             )
         return unseal_batch(batch, key, self.context)
 
+    def unseal_copy(self, batch: Buffer, header: BatchHeader) -> Buffer:
+        """A batch from the quarantine, whatever the log has at its offset now. Raises BrokenSeal."""
+        if not header.attributes & SEALED:
+            return batch
+        key_id = key_id_of(batch)
+        key = self.keys.get(key_id)
+        if key is None:
+            raise BrokenSeal(f"the key {key_id.hex()} of the batch at offset {header.base_offset} is gone")
+        return unseal_batch(batch, key, self.context)
+
     def unseal(self, content: Buffer) -> bytes:
         """Whole batches back to back, as they were before they were sealed; raises CorruptBatch."""
-        view = memoryview(content)
-        plain, position = list[Buffer](), 0
+        return b"".join(self.unseal_each(content))
+
+    def unseal_each(self, content: Buffer) -> Iterator[Buffer]:
+        """The same batch by batch."""
+        view, position = memoryview(content), 0
         while position < len(view):
             header = read_header(view, position)
             end = position + header.size_bytes
-            plain.append(self.unseal_one(view[position:end], header))
+            yield self.unseal_one(view[position:end], header)
             position = end
-        return b"".join(plain)
+
+    def is_good(self, batch: Buffer) -> bool:
+        """Whether this whole batch opens."""
+        try:
+            self.check(batch)
+        except CorruptBatch:
+            return False
+        return True
 
     def check(self, batch: Buffer) -> None:
         """Raise BrokenSeal unless this whole batch opens."""
@@ -151,12 +201,18 @@ def encode_table(table: KeyTable) -> bytes:
     spare = table.spare if table.spare is not None else b""
     return b"".join(
         (
-            _HEAD.pack(_VERSION, len(table.rows), len(table.candidates), len(table.keys)),
+            _HEAD.pack(
+                _WITH_KEPT if table.kept else _VERSION,
+                len(table.rows),
+                len(table.candidates),
+                len(table.keys),
+            ),
             bytes([len(spare)]),
             spare,
             *(_ROW.pack(*row) for row in table.rows),
             *(_CANDIDATE.pack(*one) for one in table.candidates),
             *(_KEY.pack(key.key_id, key.secret) for key in table.keys.values()),
+            *((_COUNT.pack(len(table.kept)), *table.kept) if table.kept else ()),
         )
     )
 
@@ -165,7 +221,7 @@ def decode_table(content: bytes, context: bytes) -> KeyTable:
     """What `encode_table` wrote; raises BrokenEnvelope, which nobody but a later version can cause."""
     try:
         version, rows, candidates, keys = _HEAD.unpack_from(content)
-        if version != _VERSION or not rows:
+        if version not in (_VERSION, _WITH_KEPT) or not rows:
             raise BrokenEnvelope(f"version {version} of the keys is not known here")
         position = _HEAD.size
         spare = content[position + 1 : position + 1 + content[position]] or None
@@ -177,6 +233,8 @@ def decode_table(content: bytes, context: bytes) -> KeyTable:
         ]
         position += candidates * _CANDIDATE.size
         secrets = [_KEY.unpack_from(content, position + index * _KEY.size) for index in range(keys)]
+        position += keys * _KEY.size
+        kept = _decode_ids(content, position) if version == _WITH_KEPT else ()
     except (struct.error, IndexError):
         raise BrokenEnvelope("the keys end early") from None
     return KeyTable(
@@ -185,4 +243,13 @@ def decode_table(content: bytes, context: bytes) -> KeyTable:
         {key_id: DataKey(key_id, secret) for key_id, secret in secrets},
         spare,
         tuple(KeyCandidate(*one) for one in others),
+        kept,
     )
+
+
+def _decode_ids(content: bytes, position: int) -> tuple[bytes, ...]:
+    (count,) = _COUNT.unpack_from(content, position)
+    ids = content[position + _COUNT.size :]
+    if len(ids) < count * KEY_ID_BYTES:
+        raise BrokenEnvelope("the keys end early")
+    return tuple(ids[at : at + KEY_ID_BYTES] for at in range(0, count * KEY_ID_BYTES, KEY_ID_BYTES))

@@ -15,8 +15,15 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from penstock.core.model import CorruptionError, PartitionIndex, StorageError, TopicId
+from penstock.storage.disk import Buffer
 from penstock.storage.sealing.aead import Aead, NotAuthentic
-from penstock.storage.sealing.sealed_batch import KEY_ID_BYTES, NONCE_BYTES, SECRET_BYTES, DataKey
+from penstock.storage.sealing.sealed_batch import (
+    KEY_ID_BYTES,
+    NONCE_BYTES,
+    SECRET_BYTES,
+    DataKey,
+    seal_batch,
+)
 
 _MAGIC = b"PSEV"
 _VERSION = 1
@@ -60,7 +67,10 @@ class KeyService(Protocol):
 class KeyVault:
     """The master keys of a node while it runs. Threads use it, too.
 
-    `random` returns so many random bytes.
+    `random` returns so many random bytes. `has_all_tables`: every log of the node has a key table, so that
+    one without has lost it (see `storage.data_directory`). `on_other_key` is called when another key is the
+    current one, whoever has read it at its source: what is under the former one has to be written again.
+    `on_old_table` is called when a log was opened, or made, whose table is under another key than that.
     """
 
     def __init__(self, service: KeyService, keys: MasterKeys, random: Callable[[int], bytes]) -> None:
@@ -68,6 +78,9 @@ class KeyVault:
         self.service = service
         self.keys = keys
         self.random = random
+        self.has_all_tables = False
+        self.on_other_key: Callable[[], None] = _ignore
+        self.on_old_table: Callable[[], None] = _ignore
 
     def adopt(self, keys: MasterKeys) -> bool:
         """Use these from now on; returns whether another key is the current one now."""
@@ -75,6 +88,8 @@ class KeyVault:
         is_other = keys.current != self.keys.current
         # Keys that are gone at their source stay: something may be under them until it is written again.
         self.keys = keys._replace(secrets={**self.keys.secrets, **keys.secrets})
+        if is_other:
+            self.on_other_key()
         return is_other
 
     def of(self, topic_id: TopicId, partition: PartitionIndex) -> "LogVault":
@@ -112,6 +127,14 @@ class LogVault(NamedTuple):
 
     vault: KeyVault
     context: bytes
+
+    def seal(self, batch: Buffer, key: DataKey | None) -> Buffer:
+        """A whole plain batch that has its offset, sealed; the same one without a key."""
+        return batch if key is None else seal_batch(batch, key, self.context, self.vault.random(NONCE_BYTES))
+
+
+def _ignore() -> None:
+    """Nobody writes anything again: this is no running node."""
 
 
 def is_envelope(content: bytes) -> bool:
