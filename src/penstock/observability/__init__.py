@@ -49,7 +49,7 @@ from penstock.observability.metrics import (
     LogReadings,
     Metrics,
 )
-from penstock.observability.prometheus import render
+from penstock.observability.prometheus import render, render_in_steps
 
 __all__ = [
     "log",
@@ -67,6 +67,7 @@ __all__ = [
     "HistogramValue",
     "HistogramSnapshot",
     "render",
+    "render_in_steps",
     "EventMetrics",
     "LogMetrics",
     "LogReadings",

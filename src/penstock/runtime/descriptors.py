@@ -9,8 +9,10 @@ least, and nobody has to count.
 The soft limit, often 1,024, is a default for programs that use `select`; it is raised to the hard one.
 """
 
+import math
 import os
 import resource
+import select
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,3 +99,13 @@ def count_open() -> int:
         return len(os.listdir(OPEN)) - 1
     except OSError:
         return 0
+
+
+def is_readable(descriptor: int, seconds: float) -> bool:
+    """Whether there is something to read, or an end, within so long.
+
+    `select` cannot tell it of a descriptor above 1,023, which a node with many clients has.
+    """
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(max(0, math.ceil(seconds * 1_000))))

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from penstock.core.model import ProtocolError
+from penstock.runtime.child_command import child_environment
 from penstock.runtime.peer_link import LENGTH, PeerFrameReader
 from penstock.runtime.port import ExecutorFull, ExecutorKind, T, WorkerDied
 from penstock.runtime.timers import Deliver
@@ -144,6 +145,7 @@ class WorkerProcess:
                 [sys.executable, "-m", "penstock.runtime.worker_process", str(descriptor)],
                 pass_fds=(descriptor,),
                 stdin=subprocess.DEVNULL,
+                env=child_environment(),
             )
         self._socket.setblocking(False)
         loop.add_reader(self._socket, self._readable)
@@ -202,6 +204,8 @@ class WorkerProcess:
     def _answered(self, answer: bytes) -> None:
         assert self._job is not None
         job, self._job = self._job, None
+        # The next answer gets a buffer of its own: this one may have been large.
+        self._reader = PeerFrameReader(RESULT_BYTES_MAX)
         succeeded, outcome = pickle.loads(answer)
         self._tell_idle(self)
         if succeeded:

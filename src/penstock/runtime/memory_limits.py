@@ -6,6 +6,9 @@ bytes wait in the kernel, and TCP slows the client down.
 
     0 ├───────────────── any request ─────────────────┤── small ones ──┤ bytes_max
 
+What was read before its connection had to wait is kept, up to 128 KB for each, without a claim. It is
+counted, and from a quarter of the limit on connections read little at a time.
+
 Whoever holds bytes while others wait has to make progress: a request that would take longer than
 `FINISH_NS` at its pace is given up, the largest first, until there is enough for those who wait. If all
 of them wait for each other, one may go beyond the limit, so that it ends.
@@ -35,6 +38,8 @@ WOKEN_PER_TURN = 16
 # What is small: a request of so many bytes may use the last part of the limit, an eighth of it.
 SMALL_BYTES = 128 << 10
 SMALL_PART = 8
+# When this part of the limit has been read and is kept until it is served, little is read at a time.
+PRESSED_PART = 4
 # How often the pace of requests is judged while somebody waits for bytes, and over how long.
 JUDGE_MS = 20
 PACE_NS = 200 * MILLISECOND
@@ -79,6 +84,10 @@ class RequestMemoryLimit:
         self._holders: dict[FrameHolder, tuple[Instant, int]] = {}
         self._overdrawn: FrameHolder | None = None
         self.claimed_bytes = 0
+        # What connections have read and could not serve yet, beside what they have claimed.
+        self.kept_bytes = 0
+        # Called while too much is kept, and more of it comes.
+        self.on_pressed: Callable[[], None] = lambda: None
 
     @property
     def is_wanted(self) -> bool:
@@ -108,6 +117,18 @@ class RequestMemoryLimit:
         if holder.owned_bytes + size > SMALL_BYTES:
             limit -= limit // SMALL_PART
         return self.claimed_bytes + size <= limit
+
+    def keep(self, change: int) -> None:
+        """Count bytes that have been read already, and are kept until they are served."""
+        self.kept_bytes += change
+        assert self.kept_bytes >= 0, "more was given back than kept"
+        if change > 0 and self.is_pressed:
+            self.on_pressed()
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether so much is kept that connections should read little at a time."""
+        return self.kept_bytes * PRESSED_PART > self._bytes_max
 
     def give_back(self, holder: FrameHolder, size: int) -> None:
         """Give back what the holder has: all of it."""

@@ -49,6 +49,7 @@ from functools import partial
 from pathlib import Path
 
 from penstock.core.model import MILLISECOND, StorageError
+from penstock.runtime.child_command import child_environment
 from penstock.runtime.port import Callback, Clock, DiskSync, SyncTarget
 from penstock.runtime.sync_process import DROP, KEEP, MESSAGE_BYTES_MAX, SYNC
 from penstock.runtime.timers import Deliver, LoopSockets
@@ -233,6 +234,7 @@ class SyncHelper:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
+                env=child_environment(),
                 process_group=0,
             )
         except OSError:

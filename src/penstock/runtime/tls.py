@@ -10,6 +10,10 @@ Spans of files are read and encrypted a piece at a time, as the socket takes the
 few hundred kilobytes, not the whole response. The server's protocol is made when the handshake is complete,
 so that it knows whose certificate it talks to. A client that does not complete it in time is closed.
 
+A handshake is the most work that a stranger can ask for with one packet: 0.2 ms, and milliseconds with a
+large RSA key. Those of one turn of the loop take `HANDSHAKE_TURN_NS`; the others wait for a turn, one of
+each address after the other (`TlsSessions`), and are not read meanwhile.
+
 Left out: kernel TLS, which would let `sendfile` go on: Python's `ssl` cannot hand its keys to a socket.
 """
 
@@ -17,9 +21,10 @@ import os
 import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import TypeAlias
 
+from penstock.core.model import MILLISECOND, Instant
 from penstock.observability import log
+from penstock.runtime.port import Clock, Timer, Timers
 from penstock.runtime.tcp import BUFFERS, FileSpan, Part, TcpConnection, TcpProtocol
 
 RECEIVE_BYTES = 64 << 10
@@ -29,14 +34,64 @@ TURN_BYTES = 1 << 20
 # Ciphertext that may wait for the socket before more is made.
 AHEAD_BYTES = 256 << 10
 HANDSHAKE_MS = 10_000
-Soon: TypeAlias = Callable[[Callable[[], None]], object]
-AfterMs: TypeAlias = Callable[[int, Callable[[], None]], object]
+# What handshakes may take of one turn of the loop; one that is begun is finished.
+HANDSHAKE_TURN_NS = MILLISECOND
+
+
+class TlsSessions:
+    """What the TLS connections of a listener share: a buffer, timers, and the turns of their handshakes."""
+
+    def __init__(self, clock: Clock, timers: Timers) -> None:
+        self._clock = clock
+        self._timers = timers
+        # For what is received: it is taken out of there at once.
+        self.scratch = memoryview(bytearray(RECEIVE_BYTES))
+        # Who waits for a turn, by address; the address at the front is next.
+        self._waiting: dict[str, deque[TlsConnection]] = {}
+        self._spent_ns = 0
+        self._turn_set = False
+
+    def soon(self, act: Callable[[], None]) -> None:
+        self._timers.soon(act)
+
+    def after_ms(self, delay_ms: int, act: Callable[[], None]) -> Timer:
+        return self._timers.at(Instant(self._clock.now() + delay_ms * MILLISECOND), act)
+
+    def admits(self, connection: "TlsConnection") -> bool:
+        """Whether a handshake goes on now; if not, its `take_turn` is called when it is its turn."""
+        if not self._turn_set:
+            self._turn_set = True
+            self._timers.soon(self._turn)
+        if self._spent_ns < HANDSHAKE_TURN_NS:
+            return True
+        self._waiting.setdefault(connection.host, deque()).append(connection)
+        return False
+
+    def timed(self, work: Callable[[], None]) -> None:
+        """Do a part of a handshake, and count what it takes."""
+        began = self._clock.now()
+        work()
+        self._spent_ns += self._clock.now() - began
+
+    def _turn(self) -> None:
+        self._spent_ns = 0
+        while self._waiting and self._spent_ns < HANDSHAKE_TURN_NS:
+            host, connections = next(iter(self._waiting.items()))
+            del self._waiting[host]
+            connection = connections.popleft()
+            if connections:
+                self._waiting[host] = connections
+            connection.take_turn()
+        self._turn_set = bool(self._spent_ns)
+        if self._turn_set:
+            self._timers.soon(self._turn)
 
 
 class TlsConnection:
     """One client's TLS session."""
 
     __slots__ = (
+        "_handshake_timer",
         "_incoming",
         "_moved",
         "_outgoing",
@@ -46,10 +101,10 @@ class TlsConnection:
         "_queued_bytes",
         "_queued_memory",
         "_reads_later",
-        "_scratch",
-        "_soon",
+        "_sessions",
         "_tcp",
         "_tls",
+        "_waits",
         "_welcome",
         "is_open",
         "on_closed",
@@ -60,32 +115,37 @@ class TlsConnection:
         tcp: TcpConnection,
         context: ssl.SSLContext,
         welcome: Callable[["TlsConnection"], TcpProtocol],
-        soon: Soon,
-        after_ms: AfterMs,
+        sessions: TlsSessions,
     ) -> None:
         self._tcp = tcp
         self._welcome = welcome
-        self._soon = soon
+        self._sessions = sessions
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._protocol: TcpProtocol | None = None
-        self._scratch = memoryview(bytearray(RECEIVE_BYTES))
         self._parts: deque[Part] = deque()
         self._queued_bytes = 0
         self._queued_memory = 0
         self._moved: Callable[[int], None] | None = None
         self._paused = False
         self._reads_later = False
+        # For a turn to go on with the handshake.
+        self._waits = False
         self.is_open = True
         # Called when it has ended.
         self.on_closed: Callable[[], object] | None = None
-        after_ms(HANDSHAKE_MS, self._check_handshake)
+        self._handshake_timer: Timer | None = sessions.after_ms(HANDSHAKE_MS, self._check_handshake)
 
     # What the server's protocol sees: a connection.
 
     @property
     def peer(self) -> str:
         return self._tcp.peer
+
+    @property
+    def host(self) -> str:
+        """The address of the client, without the port."""
+        return self._tcp.peer.rpartition(":")[0]
 
     @property
     def local(self) -> tuple[str, int]:
@@ -119,6 +179,17 @@ class TlsConnection:
         agreed = self._tls.cipher()
         return f"{self._tls.version()} {agreed[0] if agreed else ''}"
 
+    def delay_handshake(self, delay_ms: int) -> None:
+        """Begin with the handshake no earlier; its time begins then."""
+        self._end_handshake()
+        self._tcp.pause()
+        self._handshake_timer = self._sessions.after_ms(delay_ms, self._begin_handshake)
+
+    def _begin_handshake(self) -> None:
+        if self.is_open:
+            self._handshake_timer = self._sessions.after_ms(HANDSHAKE_MS, self._check_handshake)
+            self._tcp.resume()
+
     def account(self, moved: Callable[[int], None]) -> None:
         self._moved = moved
         self._tcp.account(moved)
@@ -132,7 +203,7 @@ class TlsConnection:
         if not self._reads_later:
             # Bytes that were received and are not decrypted come first.
             self._reads_later = True
-            self._soon(self._read_on)
+            self._sessions.soon(self._read_on)
 
     def read(self) -> None:
         # The protocol resumes reads, or pauses them again.
@@ -172,14 +243,26 @@ class TlsConnection:
     # What the socket sees: a protocol.
 
     def get_buffer(self) -> memoryview:
-        return self._scratch
+        return self._sessions.scratch
 
     def buffer_updated(self, count: int) -> None:
-        self._incoming.write(self._scratch[:count])
-        if self._protocol is None:
-            self._shake_hands()
-        else:
+        self._incoming.write(self._sessions.scratch[:count])
+        if self._protocol is not None:
             self._decrypt()
+        elif self._sessions.admits(self):
+            self._sessions.timed(self._shake_hands)
+        else:
+            self._waits = True
+            self._tcp.pause()
+
+    def take_turn(self) -> None:
+        """Go on with the handshake."""
+        self._waits = False
+        if not self.is_open:
+            return
+        self._sessions.timed(self._shake_hands)
+        if self._may_read():
+            self._tcp.resume()
 
     def drained(self) -> None:
         if self._parts:
@@ -188,17 +271,23 @@ class TlsConnection:
             self._protocol.drained()
 
     def eof_received(self) -> bool:
-        return self._protocol is not None and (self._incoming.pending > 0 or self._protocol.eof_received())
+        if self._protocol is None:
+            return self._waits
+        return self._incoming.pending > 0 or self._protocol.eof_received()
 
     def closed(self) -> None:
         self.is_open = False
+        self._end_handshake()
         self._parts.clear()
         self._queued_bytes = 0
         self._hold(-self._queued_memory)
-        if self._protocol is not None:
-            self._protocol.closed()
-        if self.on_closed is not None:
-            self.on_closed()
+        # They hold the connection as well: without them it is freed at once.
+        protocol, self._protocol = self._protocol, None
+        on_closed, self.on_closed = self.on_closed, None
+        if protocol is not None:
+            protocol.closed()
+        if on_closed is not None:
+            on_closed()
 
     def _shake_hands(self) -> None:
         try:
@@ -213,9 +302,16 @@ class TlsConnection:
             self.close()
             return
         self._flush()
+        self._end_handshake()
         self._protocol = self._welcome(self)
         if self._may_read():
             self._decrypt()
+
+    def _end_handshake(self) -> None:
+        """It is complete, or never will be: the timer would keep the connection in memory."""
+        timer, self._handshake_timer = self._handshake_timer, None
+        if timer is not None:
+            timer.cancel()
 
     def _check_handshake(self) -> None:
         if self.is_open and self._protocol is None:
@@ -260,7 +356,7 @@ class TlsConnection:
         try:
             while self._parts and self._tcp.pending_bytes < AHEAD_BYTES:
                 if left <= 0:
-                    self._soon(self._pump)
+                    self._sessions.soon(self._pump)
                     return
                 piece = self._next_piece()
                 left -= len(piece)

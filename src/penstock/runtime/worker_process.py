@@ -10,10 +10,14 @@ import signal
 import socket
 import sys
 
+from penstock.runtime.descriptors import is_readable
+from penstock.runtime.heap import give_back
 from penstock.runtime.peer_link import LENGTH
 
 _PR_SET_PDEATHSIG = 1
 _NICER = 10
+# A worker without work for so long gives back what it does not need; it may be kept for seconds.
+_REST_SECONDS = 0.1
 
 
 def main(descriptor: int) -> None:
@@ -24,9 +28,16 @@ def main(descriptor: int) -> None:
     os.nice(_NICER)  # serving requests comes first
     with socket.socket(fileno=descriptor) as node, node.makefile("rb") as requests:
         while prefix := requests.read(LENGTH.size):
-            (length,) = LENGTH.unpack(prefix)
-            answer = _answer(requests.read(length))
-            node.sendall(LENGTH.pack(len(answer)) + answer)
+            _serve(node, requests.read(LENGTH.unpack(prefix)[0]))
+            # There is one request at a time, so nothing of the next one can have been read.
+            if not is_readable(descriptor, _REST_SECONDS):
+                give_back()
+
+
+def _serve(node: socket.socket, request: bytes) -> None:
+    answer = _answer(request)
+    node.sendall(LENGTH.pack(len(answer)))
+    node.sendall(answer)
 
 
 def _answer(request: bytes) -> bytes:
