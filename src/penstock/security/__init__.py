@@ -14,9 +14,8 @@ for what it cost. A listener without an authorizer allows everything at no charg
     callers         who calls over HTTP and gRPC: API keys, tokens, passwords, certificates
     delegations     statements of nodes about callers, by which their gateways act for these
     key_uses        when API keys were last used
+    key_services    where the master keys of encryption at rest come from
     options         what can be chosen
-
-Left out: encryption at rest.
 """
 
 from penstock.core.metadata.access import AclOperation, ResourceType

@@ -31,7 +31,7 @@ from penstock.core.sasl import (
 from penstock.runtime import ExecutorKind, Runtime
 from penstock.security.decoys import DecoyCredentials
 from penstock.security.delegations import NONCE_BYTES, DelegateLogin, Delegations
-from penstock.security.login_limits import LoginLimits
+from penstock.security.login_limits import Finished, LoginLimits, LoginTurns
 from penstock.security.options import OAUTHBEARER
 
 PLAIN = "PLAIN"
@@ -42,6 +42,9 @@ KNOWN_PASSWORDS_MAX = 10_000
 CHECKS_MAX = 2
 WAITING_CHECKS_MAX = 500
 OnStep: TypeAlias = Callable[[Step], None]
+# The credential that a password is right for, or why there is none.
+OnPassword: TypeAlias = Callable[[ScramCredential | Refused], None]
+TOO_MANY = "too many passwords of its network wait to be checked"
 
 
 class Token(Protocol):
@@ -83,7 +86,8 @@ class Authenticator:
         assert tokens is not None or OAUTHBEARER not in mechanisms
         self.mechanisms = mechanisms
         self.delegations = delegations
-        self.limits = LoginLimits()
+        self._limits = LoginLimits()
+        self._turns = LoginTurns(runtime.clock, runtime.timers)
         self._runtime = runtime
         self._tokens = tokens
         self._image = MetadataImage()
@@ -97,22 +101,23 @@ class Authenticator:
 
     def on_metadata(self, image: MetadataImage) -> None:
         self._image = image
-        self._decoys.on_credentials(image.credentials)
+        self._decoys.on_metadata(image)
 
-    def login(self, mechanism: str) -> SaslLogin | None:
-        """Begin a login; None if the mechanism is not offered."""
+    def login(self, mechanism: str, host: str) -> SaslLogin | None:
+        """Begin a login of somebody at this address; None if the mechanism is not offered."""
         if mechanism == DELEGATE and self.delegations is not None:
             return _DelegateLogin(self.delegations.login(self._runtime.entropy.bytes(NONCE_BYTES)))
         if mechanism not in self.mechanisms:
             return None
         if mechanism == PLAIN:
-            return _PlainLogin(self)
+            return _PlainLogin(self, host)
         if mechanism == OAUTHBEARER:
             assert self._tokens is not None
             return _TokenLogin(self._tokens)
         scram = SCRAM[mechanism]
         nonce = base64.b64encode(self._runtime.entropy.bytes(NONCE_BYTES)).decode()
-        return _ScramLogin(ScramExchange(scram, nonce, partial(self._credential, mechanism=scram)))
+        exchange = ScramExchange(scram, nonce, partial(self._credential, mechanism=scram))
+        return _ScramLogin(exchange, self._turns, host)
 
     def _credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
         found = self._image.credentials.get((user, mechanism))
@@ -122,25 +127,51 @@ class Authenticator:
         """Whether the user has a password of any kind."""
         return any((user, mechanism) in self._image.credentials for mechanism in ScramMechanism)
 
-    def check_password(self, user: str, password: str, done: Callable[[bool], None]) -> None:
-        """Call `done` with whether this is the user's password."""
+    def login_failed(self, host: str, user: str) -> int:
+        """Count a failed login; returns after how many milliseconds it is to be answered."""
+        delay_ms = self._limits.failed(host, user, self._runtime.clock.now())
+        self._turns.penalize(host, user, delay_ms)
+        return delay_ms
+
+    def login_succeeded(self, host: str) -> None:
+        """Forgive an address, unless it tries many users."""
+        self._limits.succeeded(host)
+
+    def check_password(self, user: str, password: str, host: str, done: OnPassword) -> None:
+        """Call `done` with the credential that this is the password of, when it is the turn of the host."""
+
+        def begin(finished: Finished) -> None:
+            def checked(outcome: ScramCredential | Refused) -> None:
+                done(outcome)
+                finished(isinstance(outcome, ScramCredential))
+
+            self._check_password(user, password, checked)
+
+        self._turns.take(host, user, begin, lambda: done(Refused(TOO_MANY, user, is_judged=False)))
+
+    def _check_password(self, user: str, password: str, done: OnPassword) -> None:
         credential = self._stored(user) or self._decoys.of(user, self._decoys.checked_mechanism)
         key = user, credential.stored_key
         digest = hmac.digest(self._secret, password.encode(), "sha256")
         known = self._known.get(key)
         if known is not None and hmac.compare_digest(known, digest):
             self._known.move_to_end(key)
-            done(True)
+            done(credential)
             return
 
         def checked(is_right: bool) -> None:
-            if is_right:
+            if not is_right:
+                done(Refused(f"{user}: unknown user or wrong password", user))
+            elif self._stored(user) != credential:
+                done(Refused(f"{user}: the password was changed during the login", user))
+            else:
                 self._known[key] = digest
                 if len(self._known) > KNOWN_PASSWORDS_MAX:
                     self._known.popitem(last=False)
-            done(is_right)
+                done(credential)
 
-        self._check(partial(is_password, credential, password), checked)
+        if not self._check(partial(is_password, credential, password), checked):
+            done(Refused("too many passwords wait to be checked", user, is_judged=False))
 
     def _stored(self, user: str) -> ScramCredential | None:
         """What a password of the user is checked by."""
@@ -150,8 +181,8 @@ class Authenticator:
                 return found
         return None
 
-    def _check(self, work: Callable[[], bool], checked: Callable[[bool], None]) -> None:
-        """Have a thread check a password, when it is its turn."""
+    def _check(self, work: Callable[[], bool], checked: Callable[[bool], None]) -> bool:
+        """Have a thread check a password, when it is its turn; returns False if too many wait."""
 
         def done(is_right: bool) -> None:
             self._checks -= 1
@@ -169,15 +200,29 @@ class Authenticator:
         elif len(self._waiting) < WAITING_CHECKS_MAX:
             self._waiting.append(check)
         else:
-            checked(False)
+            return False
+        return True
 
 
 class _ScramLogin:
-    def __init__(self, exchange: ScramExchange) -> None:
+    def __init__(self, exchange: ScramExchange, turns: LoginTurns, host: str) -> None:
         self._exchange = exchange
+        self._turns = turns
+        self._host = host
 
     def step(self, content: bytes, on_step: OnStep) -> None:
-        on_step(self._exchange.step(content))
+        user = self._exchange.user
+        if not user:
+            # Nothing is proved before there is a challenge.
+            on_step(self._exchange.step(content))
+            return
+
+        def begin(finished: Finished) -> None:
+            step = self._exchange.step(content)
+            on_step(step)
+            finished(isinstance(step, LoggedIn))
+
+        self._turns.take(self._host, user, begin, lambda: on_step(Refused(TOO_MANY, user, is_judged=False)))
 
 
 class _DelegateLogin:
@@ -189,8 +234,9 @@ class _DelegateLogin:
 
 
 class _PlainLogin:
-    def __init__(self, authenticator: Authenticator) -> None:
+    def __init__(self, authenticator: Authenticator, host: str) -> None:
         self._authenticator = authenticator
+        self._host = host
 
     def step(self, content: bytes, on_step: OnStep) -> None:
         try:
@@ -199,10 +245,10 @@ class _PlainLogin:
             on_step(Refused(str(error)))
             return
 
-        def checked(is_right: bool) -> None:
-            on_step(LoggedIn(user) if is_right else Refused(f"{user}: unknown user or wrong password", user))
+        def checked(outcome: ScramCredential | Refused) -> None:
+            on_step(outcome if isinstance(outcome, Refused) else LoggedIn(user))
 
-        self._authenticator.check_password(user, password, checked)
+        self._authenticator.check_password(user, password, self._host, checked)
 
 
 class _TokenLogin:

@@ -1,6 +1,7 @@
 """Authorization and quotas: what is checked for every request."""
 
 import enum
+from collections.abc import Hashable
 from typing import NamedTuple, Protocol
 
 from penstock.core.metadata.access import AclOperation, ResourceType
@@ -31,8 +32,17 @@ class Authorizer(Protocol):
     def authorize_any(self, session: Session, operation: AclOperation, kind: ResourceType) -> bool:
         """Whether the session may do this to a resource of the kind, whichever it is."""
 
+    def rights_key(self, session: Session) -> Hashable | None:
+        """Sessions with equal keys may do the same, until one of them gets another key.
+
+        None if nobody is asked what they may do.
+        """
+
     def charge_connection(self, host: str) -> int:
         """Count a new connection of an address; returns for how many milliseconds it is not to be read."""
+
+    def quota_left(self, session: Session, cost: QuotaType) -> int | None:
+        """How much a client may have at once: nothing while it owes; None if it has no limit."""
 
     def charge(self, session: Session, cost: QuotaType, amount: int) -> int:
         """Count what a request cost; returns for how many milliseconds its client is to be throttled."""

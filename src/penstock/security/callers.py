@@ -6,30 +6,36 @@
     a client's certificate                     by the rules for its subject
 
 What a caller is, is said by a statement (`delegations`), which is all that the gateway needs to act for it. A
-failure is answered after a while, as one on the Kafka port is, and counts as one there.
+failure is answered after a while, as one on the Kafka port is, and counts as one there; passwords wait for
+their turn with those of the Kafka port.
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 import re
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeAlias
 
-from penstock.core.metadata.access import NO_EXPIRY, ApiKey, ScramMechanism
+from penstock.core.metadata.access import NO_EXPIRY, ApiKey, ScramCredential
 from penstock.core.model import MILLISECOND, Instant, Timestamp
-from penstock.core.sasl.delegation import SignedDelegation
+from penstock.core.sasl import Refused
+from penstock.core.sasl.delegation import SignedDelegation, read_statement
 from penstock.observability import log
 from penstock.runtime import Runtime
+from penstock.security.audit import LoginMeans, NodeAudit
 from penstock.security.authenticator import Authenticator, Token, TokenVerifier
 from penstock.security.delegations import Delegations, fingerprint_of
 from penstock.security.key_uses import ApiKeyUses
-from penstock.security.sessions import ANONYMOUS, Principal
+from penstock.security.login_limits import FIRST_DELAY_MS
+from penstock.security.options import OAUTHBEARER
+from penstock.security.sessions import ANONYMOUS, CallerProtocol, Principal
 
 API_KEY_PREFIX = "pk_"
 _API_KEY = re.compile(r"pk_([A-Za-z0-9]{8,40})_([A-Za-z0-9_-]{20,200})")
 CREDENTIAL_CHARS_MAX = 16_384
+# How the audit log names what a caller is somebody by, beside OAUTHBEARER.
+API_KEY, BASIC, CERTIFICATE = "API-KEY", "BASIC", "TLS"
 
 
 class CallerCredentials(NamedTuple):
@@ -52,6 +58,8 @@ class NotIdentified(NamedTuple):
 
     reason: str
     user: str = ""
+    # Whether what it has said of itself was wrong; otherwise nobody has looked at it.
+    is_judged: bool = True
 
 
 class CertificateOwners(Protocol):
@@ -68,10 +76,25 @@ def api_key_digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
+def means_of(credentials: CallerCredentials) -> LoginMeans:
+    """By what a caller wants to be somebody, right or wrong, as the audit log names it."""
+    authorization, api_key, certificate = credentials
+    if authorization and api_key:
+        return LoginMeans(None)
+    scheme, _, value = authorization.partition(" ")
+    scheme, value = scheme.lower(), value.strip()
+    if api_key or (scheme == "bearer" and value.startswith(API_KEY_PREFIX)):
+        read = _API_KEY.fullmatch(api_key or value)
+        return LoginMeans(API_KEY, "" if read is None else read[1])
+    if authorization:
+        return LoginMeans({"bearer": OAUTHBEARER, "basic": BASIC}.get(scheme))
+    return LoginMeans(None if certificate is None else CERTIFICATE)
+
+
 class CallerAuthenticator:
     """Finds out who callers are."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it asks, and whom it tells
         self,
         runtime: Runtime,
         delegations: Delegations,
@@ -79,33 +102,64 @@ class CallerAuthenticator:
         tokens: TokenVerifier | None,
         owners: CertificateOwners | None,
         uses: ApiKeyUses,
+        *,
+        audit: NodeAudit | None = None,
     ) -> None:
         self._uses = uses
+        self._audit = audit
         self._runtime = runtime
         self._delegations = delegations
         self._authenticator = authenticator
         self._tokens = tokens
         self._owners = owners
 
-    def identify(self, credentials: CallerCredentials, host: str, done: Identified) -> None:
+    def identify(
+        self, credentials: CallerCredentials, host: str, done: Identified, protocol: CallerProtocol = "page"
+    ) -> None:
         """Call `done` with a statement about the caller, or with why there is none."""
 
         def found(outcome: SignedDelegation | NotIdentified) -> None:
-            limits = self._authenticator.limits
+            authenticator = self._authenticator
+            if self._audit is not None:
+                self._record(self._audit, credentials, host, protocol, outcome)
             if isinstance(outcome, SignedDelegation):
-                limits.succeeded(host)
+                authenticator.login_succeeded(host)
                 done(outcome)
                 return
-            now = self._runtime.clock.now()
-            delay_ms = limits.failed(host, outcome.user, now)
+            delay_ms = FIRST_DELAY_MS
+            if outcome.is_judged:
+                delay_ms = authenticator.login_failed(host, outcome.user)
             log.warning("gateway.login_failed", host=host, reason=outcome.reason[:200], delay_ms=delay_ms)
-            self._runtime.timers.at(Instant(now + delay_ms * MILLISECOND), lambda: done(outcome))
+            due = Instant(self._runtime.clock.now() + delay_ms * MILLISECOND)
+            self._runtime.timers.at(due, lambda: done(outcome))
 
         if credentials.is_empty:
             # That is how everyone begins; it costs nothing.
             done(NotIdentified("no credentials"))
             return
         self._identify(credentials, host, found)
+
+    def _record(
+        self,
+        audit: NodeAudit,
+        credentials: CallerCredentials,
+        host: str,
+        protocol: CallerProtocol,
+        outcome: SignedDelegation | NotIdentified,
+    ) -> None:
+        means = means_of(credentials)
+        if isinstance(outcome, SignedDelegation):
+            audit.logged_in(read_statement(outcome.statement).user, host, protocol, means)
+            return
+        user, reason = outcome.user, outcome.reason
+        if means.api_key:
+            owned = self._delegations.image.api_keys.get(means.api_key)
+            if owned is None:
+                # Whoever guesses makes up as many as they like.
+                means, reason = LoginMeans(API_KEY), "unknown API key"
+            else:
+                user = owned.user
+        audit.login_failed(user, host, protocol, means, reason)
 
     def _identify(self, credentials: CallerCredentials, host: str, found: Identified) -> None:
         authorization, api_key, certificate = credentials
@@ -163,33 +217,28 @@ class CallerAuthenticator:
     def _by_password(self, value: str, host: str, found: Identified) -> None:
         try:
             user, colon, password = base64.b64decode(value, validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:
+            # Not of base64's letters, not of ASCII's, or not UTF-8.
             found(NotIdentified("not Basic credentials"))
             return
         if not colon or not user or not password:
             found(NotIdentified("Basic credentials have a user and a password"))
             return
 
-        def checked(is_right: bool) -> None:
-            credential = next(
-                (
-                    stored
-                    for mechanism in ScramMechanism
-                    if (stored := self._delegations.image.credentials.get((user, mechanism))) is not None
-                ),
-                None,
-            )
-            if not is_right or credential is None:
-                found(NotIdentified(f"{user}: unknown user or wrong password", user))
+        def checked(outcome: ScramCredential | Refused) -> None:
+            if isinstance(outcome, Refused):
+                found(NotIdentified(outcome.reason, outcome.user, outcome.is_judged))
             else:
-                found(self._delegations.issue(user, host, fingerprint=fingerprint_of(credential)))
+                # Of the one that was checked: what follows it ends what is stated now.
+                found(self._delegations.issue(user, host, fingerprint=fingerprint_of(outcome)))
 
-        self._authenticator.check_password(user, password, checked)
+        self._authenticator.check_password(user, password, host, checked)
 
     def _by_certificate(self, certificate: bytes, host: str) -> SignedDelegation | NotIdentified:
         from penstock.security.tls_contexts import end_of_certificate
 
         principal = ANONYMOUS if self._owners is None else self._owners.principal_of(certificate)
-        if principal == ANONYMOUS:
-            return NotIdentified("no rule fits the subject of the certificate")
-        return self._delegations.issue(principal.name, host, ends=end_of_certificate(certificate))
+        ends = end_of_certificate(certificate)
+        if principal == ANONYMOUS or ends is None:
+            return NotIdentified("no rule fits the subject of the certificate, or it cannot be read")
+        return self._delegations.issue(principal.name, host, ends=ends)

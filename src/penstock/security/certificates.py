@@ -25,13 +25,23 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from penstock.core.model import NodeId, PenstockError
-from penstock.security.private_files import check_private
+from penstock.security.private_files import read_private
 
 AUTHORITY = "ca"
 AUTHORITY_DAYS = 3_650
 CERTIFICATE_DAYS = 397
 NODE_URI = "penstock:node:"
 ID_DIGITS_MAX = 10
+KEY_BYTES_MAX = 1 << 16
+NODE_ID_MAX = 2**31 - 1
+# What is said about a certificate that cannot be read; OpenSSL takes more than `cryptography` does.
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)
 # A clock that is a little behind must not refuse a new certificate.
 EARLIER = timedelta(minutes=5)
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
@@ -122,35 +132,42 @@ def _create(
 
 
 def node_of(certificate: x509.Certificate) -> NodeId | None:
-    """Which node the certificate is of; None if it is of none."""
+    """Which node the certificate is of; None if it is of none. Raises one of UNREADABLE."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return None
     for uri in names.get_values_for_type(x509.UniformResourceIdentifier):
-        number = uri.removeprefix(NODE_URI)
-        if (
-            uri.startswith(NODE_URI)
-            and number.isascii()
-            and number.isdigit()
-            and len(number) <= ID_DIGITS_MAX
-        ):
-            return NodeId(int(number))
+        if uri.startswith(NODE_URI) and (node := node_id_of(uri.removeprefix(NODE_URI))) is not None:
+            return node
     return None
+
+
+def node_id_of(text: str) -> NodeId | None:
+    """The id that the text is, in decimal digits."""
+    if not (text.isascii() and text.isdigit() and len(text) <= ID_DIGITS_MAX):
+        return None
+    return NodeId(int(text)) if int(text) <= NODE_ID_MAX else None
 
 
 def show(path: Path) -> list[CertificateView]:
     """What the certificates of a file say."""
     try:
-        certificates = x509.load_pem_x509_certificates(path.read_bytes())
+        content = path.read_bytes()
     except OSError as error:
         raise CertificateError(f"{path}: {error.strerror}") from None
-    except ValueError:
-        raise CertificateError(f"{path} has no certificate") from None
-    return [_view(path, certificate) for certificate in certificates]
+    return certificate_views(str(path), content)
 
 
-def _view(path: Path, certificate: x509.Certificate) -> CertificateView:
+def certificate_views(file: str, content: bytes) -> list[CertificateView]:
+    """What the certificates in the content of a file say, or CertificateError."""
+    try:
+        return [_view(file, certificate) for certificate in x509.load_pem_x509_certificates(content)]
+    except UNREADABLE:
+        raise CertificateError(f"{file} has no certificate that can be read") from None
+
+
+def _view(file: str, certificate: x509.Certificate) -> CertificateView:
     names: tuple[str, ...] = ()
     is_authority = False
     for extension in certificate.extensions:
@@ -159,7 +176,7 @@ def _view(path: Path, certificate: x509.Certificate) -> CertificateView:
         elif isinstance(extension.value, x509.BasicConstraints):
             is_authority = extension.value.ca
     return CertificateView(
-        str(path),
+        file,
         certificate.subject.rfc4514_string(),
         certificate.issuer.rfc4514_string(),
         names,
@@ -213,14 +230,14 @@ def _load_authority(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurve
     certificate, key = directory / f"{AUTHORITY}.pem", directory / f"{AUTHORITY}.key"
     try:
         authority = x509.load_pem_x509_certificate(certificate.read_bytes())
-        if key.exists():
-            check_private(str(key))
-        private = serialization.load_pem_private_key(key.read_bytes(), None)
+        if not key.exists():
+            raise CertificateError(f"{key} is missing: `penstock certs init` makes it")
+        private = serialization.load_pem_private_key(read_private(key, KEY_BYTES_MAX), None)
     except FileNotFoundError as missing:
         raise CertificateError(f"{missing.filename} is missing: `penstock certs init` makes it") from None
     except OSError as error:
         raise CertificateError(f"{error.filename}: {error.strerror}") from None
-    except (TypeError, ValueError):
+    except UNREADABLE:
         raise CertificateError(f"{directory} has no authority that can be read") from None
     if not isinstance(private, ec.EllipticCurvePrivateKey):
         raise CertificateError(f"{key} is not a key that `penstock certs init` made")

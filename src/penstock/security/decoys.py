@@ -2,8 +2,8 @@
 
 SCRAM shows a salt and a number of iterations before anything is proved. Those of an unknown user look like
 those of the users there are: as long, as many, in the same proportions. They are the same whenever and
-wherever they are asked for: made with a secret that all nodes have, the server key of the first credential.
-They change only when that password does.
+wherever they are asked for: made with a secret of the cluster, which all nodes have and no user does. With
+something that a user knows, such as a key of its password, that user could tell them from others.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import hmac
 from collections import Counter
 from typing import TypeAlias
 
+from penstock.core.metadata import MetadataImage
 from penstock.core.metadata.access import ScramCredential, ScramMechanism
 from penstock.core.metadata.image import PersistentMap
 from penstock.core.sasl import decoy_credential
@@ -18,6 +19,7 @@ from penstock.core.sasl import decoy_credential
 Credentials: TypeAlias = PersistentMap[tuple[str, ScramMechanism], ScramCredential]
 # What `penstock user` makes, while there is nobody to look like.
 DEFAULT_SHAPE = (8_192, 24)
+PURPOSE = b"credentials of users that do not exist"
 _BIT_64 = 8
 
 
@@ -25,17 +27,25 @@ class DecoyCredentials:
     """Makes credentials that no password is right for."""
 
     def __init__(self, secret: bytes) -> None:
-        """`secret` is for a cluster without users."""
+        """`secret` is for a cluster that has none yet: its first secured node makes one."""
         self._secret = secret
+        self._clusters_secret = b""
         self._stored: Credentials = PersistentMap()
-        self._first: tuple[str, ScramMechanism] | None = None
         # How many credentials there are, by iterations and length of their salt.
         self._shapes: dict[ScramMechanism, Counter[tuple[int, int]]] = {
             mechanism: Counter() for mechanism in ScramMechanism
         }
 
-    def on_credentials(self, stored: Credentials) -> None:
-        """Look like these from now on."""
+    def on_metadata(self, image: MetadataImage) -> None:
+        """Look like the users of an image from now on."""
+        secret = image.delegation_secret
+        if secret not in (b"", self._clusters_secret):
+            self._clusters_secret = secret
+            # Nodes sign with it as well: nobody is to have something signed by asking for a salt.
+            self._secret = hmac.digest(secret, PURPOSE, "sha256")
+        self._on_credentials(image.credentials)
+
+    def _on_credentials(self, stored: Credentials) -> None:
         before = self._stored
         if stored is before:
             return
@@ -45,10 +55,6 @@ class DecoyCredentials:
         for key in changed:
             self._count(stored.get(key), 1)
         self._stored = stored
-        if self._first is None or self._first not in stored:
-            self._first = min(stored.keys(), default=None)
-        else:
-            self._first = min((self._first, *changed))
 
     def _count(self, credential: ScramCredential | None, change: int) -> None:
         if credential is not None:
@@ -57,9 +63,7 @@ class DecoyCredentials:
 
     def of(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
         """The credential of a user that does not exist."""
-        first = None if self._first is None else self._stored.get(self._first)
-        secret = self._secret if first is None else first.server_key
-        seed = hmac.digest(secret, f"{mechanism.sasl_name} {user}".encode(), "sha256")
+        seed = hmac.digest(self._secret, f"{mechanism.sasl_name} {user}".encode(), "sha256")
         iterations, salt_bytes = self._shape(mechanism, int.from_bytes(seed[:_BIT_64], "big"))
         return decoy_credential(user, mechanism, hashlib.shake_256(seed).digest(salt_bytes), iterations)
 

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 
+from penstock.core.ip_address import canonical_address
 from penstock.core.metadata import MetadataImage
 from penstock.core.metadata.access import NO_EXPIRY, AclOperation, ScramCredential, ScramMechanism
 from penstock.core.model import MILLISECOND, Instant, ProtocolError, Timestamp
@@ -64,6 +65,7 @@ class Delegations:
     ) -> SignedDelegation:
         """Say who somebody is; there must be a secret."""
         assert self.has_secret
+        host = canonical_address(host)
         return self._signed(Delegation(user, host, NO_EXPIRY, ends, tuple(scope), api_key, fingerprint))
 
     def renew(self, signed: SignedDelegation) -> SignedDelegation | str:

@@ -10,6 +10,7 @@ methods with a shared secret, and none at all, are not accepted, whatever a toke
 import json
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ from penstock.core.model import MILLISECOND, SECOND, Instant, PenstockError
 from penstock.observability import log
 from penstock.runtime import ExecutorKind, Runtime
 from penstock.runtime.loop import MachineClock
+from penstock.security.address_mask import mask_address
 from penstock.security.options import OAuthOptions
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -30,6 +32,8 @@ FETCH_SECONDS = 5.0
 READ_BYTES = 16 << 10
 RSA_BITS_MIN = 2_048
 USER_CHARS_MAX = 1_000
+# The end of the year 9999: a token for longer is as good as one until then.
+EXPIRES_SECONDS_MAX = 253_402_300_799
 # Tokens with keys that nobody knows make us look for new ones, but not more often than this.
 REFRESH_AGAIN_NS = 10 * SECOND
 # Logins that wait for the keys.
@@ -104,7 +108,7 @@ class JwtVerifier:
                 leeway=options.clock_skew_ms / 1_000,
                 options={"require": ["exp"], "verify_aud": bool(options.audience)},
             )
-            expires_ms = int(claims["exp"]) * 1_000
+            expires_ms = min(int(claims["exp"]), EXPIRES_SECONDS_MAX) * 1_000
         except (jwt.InvalidTokenError, RecursionError, OverflowError, TypeError, ValueError) as error:
             return f"the token does not count: {error}"
         user = claims.get(options.user_claim)
@@ -123,13 +127,13 @@ class JwtVerifier:
 
         def read(keys: dict[str, jwt.PyJWK]) -> None:
             if keys.keys() != self._keys.keys():
-                log.info("oauth.keys_read", source=_without_secrets(source), keys=len(keys))
+                log.info("oauth.keys_read", source=mask_address(source), keys=len(keys))
             self._keys = keys
             self._refreshed()
 
         def failed(error: Exception) -> None:
             # Those that we have go on counting.
-            log.error("oauth.keys_unavailable", source=_without_secrets(source), reason=str(error))
+            log.error("oauth.keys_unavailable", source=mask_address(source), reason=str(error))
             self._refreshed()
 
         self._runtime.spawn.spawn(lambda: read_keys(source), read, failed, ExecutorKind.DISK)
@@ -150,13 +154,19 @@ class JwtVerifier:
 
 
 def read_keys(source: str) -> dict[str, jwt.PyJWK]:
-    """The keys of a JWKS document by their ids; OAuthError says what is wrong with it."""
+    """The keys of the JWKS document at a path or an address; OAuthError says what is wrong with it."""
     try:
         content = _read(source)
-        rows = json.loads(content)["keys"]
-    except OSError as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise OAuthError(getattr(error, "strerror", None) or str(error)) from None
-    except (ValueError, KeyError, TypeError):
+    return keys_in(content)
+
+
+def keys_in(content: bytes) -> dict[str, jwt.PyJWK]:
+    """The keys of a JWKS document by their ids, or OAuthError."""
+    try:
+        rows = json.loads(content)["keys"]
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise OAuthError("it is no JWKS document") from None
     if not isinstance(rows, list) or len(rows) > KEYS_MAX:
         raise OAuthError(f"it has no list of keys, or more than {KEYS_MAX}")
@@ -168,7 +178,8 @@ def read_keys(source: str) -> dict[str, jwt.PyJWK]:
             # Of a kind that we do not know, or for something else.
             continue
         if key.algorithm_name in ALGORITHMS and key.public_key_use in (None, "sig") and _is_strong(key):
-            keys[key.key_id or ""] = key
+            # Anything may stand there that JSON has.
+            keys[str(key.key_id or "")] = key
     if not keys:
         raise OAuthError("it has no key that signs tokens")
     return keys
@@ -226,9 +237,3 @@ def _scopes(claims: dict[str, Any]) -> list[str]:
         elif isinstance(value, list):
             found += [each for each in value if isinstance(each, str)]
     return found
-
-
-def _without_secrets(source: str) -> str:
-    """An address without the user and password that may stand in it."""
-    parts = urlsplit(source)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()

@@ -48,6 +48,26 @@ class AuditOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class EncryptionOptions:
+    """Where the master keys come from; see `security.encryption` of the configuration."""
+
+    service: str = "keyring"
+    keyring: str = ""
+    variable: str = "PENSTOCK_MASTER_KEYS"
+    command: tuple[str, ...] = ()
+    plugin: str = ""
+    # Names and values.
+    plugin_options: tuple[tuple[str, str], ...] = ()
+    timeout_ms: int = 10_000
+    rotation_interval_ms: int = 0
+    reseal_bytes_per_second: int = 32 << 20
+
+    def __repr__(self) -> str:
+        """Without what may have a secret."""
+        return f"EncryptionOptions({self.service})"
+
+
+@dataclass(frozen=True, slots=True)
 class SecurityOptions:
     """Who may do what on a node."""
 
@@ -56,12 +76,15 @@ class SecurityOptions:
     open_without_rules: bool = False
     admin_user: str = ""
     admin_password_file: str = ""
+    # Where a first administrator may be left for the node.
+    data_dir: str = ""
     mechanisms: tuple[str, ...] = ("SCRAM-SHA-512", "SCRAM-SHA-256")
     reauthenticate_ms: int = 0
     tls: TlsOptions | None = None
     peers: str = "auto"
     oauth: OAuthOptions | None = None
     audit: AuditOptions | None = None
+    encryption: EncryptionOptions | None = None
 
     @property
     def peer_mode(self) -> str:
@@ -78,8 +101,16 @@ class SecurityOptions:
                 return f"a listener with {protocol} needs security.tls.certificate and security.tls.key"
             if protocol in SASL_PROTOCOLS and OAUTHBEARER in self.mechanisms and self.oauth is None:
                 return "OAUTHBEARER needs security.oauth.jwks"
+        if self.oauth is not None and _has_login(self.oauth.jwks):
+            return "security.oauth.jwks must have no user and no password: they are not sent"
         if self.peer_mode != "plain" and self.tls is None:
             return f"security.peers: {self.peers} needs security.tls.certificate, key and authority"
         if bool(self.admin_user) is not bool(self.admin_password_file):
             return "security.admin_user and security.admin_password_file belong together"
         return None
+
+
+def _has_login(source: str) -> bool:
+    """Whether an address has a user in it, as browsers take it."""
+    _, separator, rest = source.partition("://")
+    return bool(separator) and "@" in rest.partition("?")[0]

@@ -20,7 +20,7 @@ from cryptography import x509
 from penstock.core.model import NodeId
 from penstock.observability import log
 from penstock.runtime.peer_tls import CertificateRefusal
-from penstock.security.certificates import ID_DIGITS_MAX, node_of
+from penstock.security.certificates import UNREADABLE, node_id_of, node_of
 from penstock.security.options import TlsOptions
 from penstock.security.tls_contexts import (
     SUBJECT_CHARS_MAX,
@@ -34,7 +34,6 @@ from penstock.security.tls_contexts import (
 # An operator is told this long before nobody takes the node's certificate any more, and then once a day.
 EXPIRES_SOON = timedelta(days=14)
 REMINDER = timedelta(days=1)
-NODE_ID_MAX = 2**31 - 1
 
 
 class PeerCertificates:
@@ -89,18 +88,21 @@ class PeerCertificates:
     def node_of(self, certificate: bytes) -> NodeId | CertificateRefusal:
         try:
             return self._node_in(x509.load_der_x509_certificate(certificate))
-        except ValueError as error:
+        except UNREADABLE as error:
             return CertificateRefusal(f"its certificate cannot be read: {error}")
 
     def _node_in(self, certificate: x509.Certificate) -> NodeId | CertificateRefusal:
         node = node_of(certificate)
-        subject = certificate.subject.rfc4514_string()[:SUBJECT_CHARS_MAX]
-        if node is None:
+        subject = certificate.subject.rfc4514_string()
+        # A part of a subject might fit a rule that the whole does not.
+        if node is None and len(subject) <= SUBJECT_CHARS_MAX:
             node = next(
                 (found for rule in self._rules if (found := _node_by(rule, subject)) is not None), None
             )
         if node is None:
-            return CertificateRefusal(f"its certificate ({subject}) is of no node: it names no node id")
+            return CertificateRefusal(
+                f"its certificate ({subject[:SUBJECT_CHARS_MAX]}) is of no node: it names no node id"
+            )
         return node
 
     def _load(self) -> tuple[ssl.SSLContext, ssl.SSLContext, datetime]:
@@ -130,7 +132,7 @@ class PeerCertificates:
             node = self._node_in(certificate)
         except OSError as error:
             raise TlsUnusable(f"{path}: {error.strerror}") from None
-        except ValueError as error:
+        except UNREADABLE as error:
             raise TlsUnusable(f"{path} has no certificate that can be read: {error}") from None
         if isinstance(node, CertificateRefusal):
             raise TlsUnusable(
@@ -148,9 +150,7 @@ class PeerCertificates:
 
 def _node_by(rule: PrincipalRule, subject: str) -> NodeId | None:
     number = rule.apply(subject)
-    if number is None or not (number.isascii() and number.isdigit() and len(number) <= ID_DIGITS_MAX):
-        return None
-    return NodeId(int(number)) if int(number) <= NODE_ID_MAX else None
+    return None if number is None else node_id_of(number)
 
 
 def _refusal_of(server: ssl.SSLContext, client: ssl.SSLContext) -> str | None:

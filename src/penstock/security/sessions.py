@@ -1,8 +1,27 @@
 """Who is calling, and through which listener."""
 
-from typing import NamedTuple
+import hashlib
+from typing import Literal, NamedTuple, TypeAlias
 
 from penstock.core.metadata.access import AclOperation
+
+# Longer names are rare, and clients may make up as many as they like.
+NAME_CHARS_MAX = 64
+_HASH_BYTES = 16
+
+
+def name_key(name: str) -> str | bytes:
+    """A name that a client chose, as a key of what is kept about it: of a long one the hash.
+
+    It is of another type, so that no name is taken for the hash of another one.
+    """
+    if len(name) <= NAME_CHARS_MAX:
+        return name
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=_HASH_BYTES).digest()
+
+
+# How a caller of a node's other servers came; `page` is those of the node itself.
+CallerProtocol: TypeAlias = Literal["REST", "WebSocket", "gRPC", "page"]
 
 
 class Principal(NamedTuple):
@@ -27,5 +46,5 @@ class Session(NamedTuple):
     host: str
     # The principal as access rules write it.
     principal_name: str = "User:ANONYMOUS"
-    # What an API key narrows its user's permissions down to; None is everything.
+    # What an API key narrows its user's permissions down to, and what that implies; None is everything.
     scope: frozenset[AclOperation] | None = None

@@ -9,6 +9,7 @@ from cryptography import x509
 
 from penstock.core.model import PenstockError, Timestamp
 from penstock.observability import log
+from penstock.security.certificates import UNREADABLE
 from penstock.security.options import DEFAULT_RULE, TlsOptions
 from penstock.security.private_files import SecretExposed, check_private
 from penstock.security.sessions import ANONYMOUS, Principal
@@ -39,7 +40,7 @@ class PrincipalRule(NamedTuple):
             raise TlsUnusable(f"{setting}: not RULE:pattern/replacement/ or DEFAULT: {text!r}")
         try:
             pattern = re.compile(found["pattern"])
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise TlsUnusable(f"{setting}: {text!r}: {error}") from None
         if any(int(number) > pattern.groups for number in _GROUP.findall(found["replacement"])):
             raise TlsUnusable(f"{setting}: {text!r} names a group that its pattern does not have")
@@ -78,10 +79,18 @@ class TlsContexts:
             log.info("tls.certificate_replaced", file=self._options.certificate)
 
     def principal_of(self, certificate: bytes | None) -> Principal:
-        """Who the owner of a certificate is; nobody without one."""
+        """Who the owner of a certificate is; nobody without one, or with one that cannot be read."""
         if certificate is None:
             return ANONYMOUS
-        subject = x509.load_der_x509_certificate(certificate).subject.rfc4514_string()[:SUBJECT_CHARS_MAX]
+        try:
+            subject = x509.load_der_x509_certificate(certificate).subject.rfc4514_string()
+        except UNREADABLE as error:
+            log.warning("tls.certificate_unreadable", reason=str(error)[:200])
+            return ANONYMOUS
+        if len(subject) > SUBJECT_CHARS_MAX:
+            # A part of it might fit a rule that the whole does not.
+            log.warning("tls.certificate_unreadable", reason=f"its subject has {len(subject)} characters")
+            return ANONYMOUS
         for rule in self._rules:
             name = rule.apply(subject)
             if name:
@@ -96,9 +105,12 @@ class TlsContexts:
         return [path for path in (options.certificate, options.key, options.authority) if path]
 
 
-def end_of_certificate(certificate: bytes) -> Timestamp:
-    """Until when it is valid."""
-    end = x509.load_der_x509_certificate(certificate).not_valid_after_utc
+def end_of_certificate(certificate: bytes) -> Timestamp | None:
+    """Until when it is valid; None if it cannot be read."""
+    try:
+        end = x509.load_der_x509_certificate(certificate).not_valid_after_utc
+    except UNREADABLE:
+        return None
     return Timestamp(int(end.timestamp() * 1_000))
 
 

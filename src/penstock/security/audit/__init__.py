@@ -3,9 +3,10 @@
     request ── decision ─▶ AuditLog ── entries, a batch at a time, off the loop ─▶ AuditFile    JSON lines
                            (bounded)                                           └─▶ the topic `__audit`
 
-    entry    one line, and what must not be in it: secrets, contents of records
-    log      which entries are written at once and which are counted first; the bounded buffer
-    file     files that are rotated, and read again by `penstock audit`
+    entry       one line, and what must not be in it: secrets, contents of records
+    log         which entries are written at once and which are counted first; the bounded buffer
+    node_audit  logins that the node's gateway asks about, its own pages, and what the node does by itself
+    file        files that are rotated, and read again by `penstock audit`
 
 The file is the record of a node. The topic is a copy for those who collect it elsewhere: it may lack what was
 recorded in the last moments of a node, or while the topic could not be written.
@@ -16,5 +17,14 @@ Nothing here delays or fails a request. What does not fit into the buffer is dro
 
 from penstock.security.audit.entry import AuditEntry, Decision
 from penstock.security.audit.log import AuditLog, AuditMetrics, AuditTopicWriter
+from penstock.security.audit.node_audit import LoginMeans, NodeAudit
 
-__all__ = ["AuditEntry", "Decision", "AuditLog", "AuditMetrics", "AuditTopicWriter"]
+__all__ = [
+    "AuditEntry",
+    "Decision",
+    "AuditLog",
+    "AuditMetrics",
+    "AuditTopicWriter",
+    "LoginMeans",
+    "NodeAudit",
+]

@@ -86,7 +86,7 @@ class AuditLog:
         self, runtime: Runtime, node_id: int, file: AuditFile, topic: AuditTopicWriter | None = None
     ) -> None:
         self._runtime = runtime
-        self._node_id = node_id
+        self.node_id = node_id
         self._file = file
         self._topic = topic
         self.metrics = AuditMetrics()
@@ -189,7 +189,7 @@ class AuditLog:
         if self._missing:
             entries.insert(0, _gap(entries[0].time_ms, self._missing))
         missing, taken = self._missing, min(len(self._buffer), BATCH_MAX)
-        work = partial(_write, self._file, self._node_id, tuple(entries), for_topic=self._topic is not None)
+        work = partial(_write, self._file, self.node_id, tuple(entries), for_topic=self._topic is not None)
         done = partial(self._written, taken, missing)
         self._runtime.spawn.spawn(work, done, self._not_written, ExecutorKind.DISK)
 
