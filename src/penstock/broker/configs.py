@@ -21,6 +21,8 @@ from penstock.core.metadata.configs import NO_CONFIGS, DescribedConfig, describe
 from penstock.core.metadata.effective_configs import topic_defaults
 from penstock.core.model import ApiError, ErrorKind, NodeId
 from penstock.runtime import Runtime
+from penstock.runtime.fair_queue import Account
+from penstock.runtime.sliced_work import NODE_ACCOUNT, SlicedWork
 
 
 class ConfigValues(NamedTuple):
@@ -49,28 +51,45 @@ class ConfigService:
         controller: Controller,
         node_id: NodeId,
         static: Mapping[str, str] = NO_CONFIGS,
+        work: SlicedWork | None = None,
     ) -> None:
         self._runtime = runtime
         self._controller = controller
         self._node_id = node_id
         self._static = static
-        self._commands = CommandQueue(runtime, controller)
+        self._commands = CommandQueue(runtime, controller, work)
 
-    def alter(self, wanted: Sequence[ConfigValues], done: Altered, *, validate_only: bool = False) -> None:
+    def alter(
+        self,
+        wanted: Sequence[ConfigValues],
+        done: Altered,
+        *,
+        validate_only: bool = False,
+        account: Account = NODE_ACCOUNT,
+    ) -> None:
         """Replace whole configurations, each on its own."""
         gathering = ReplyCollector(self._runtime, Ok, len(wanted), done)
-        self._commands.submit(
+        commands = (
             (AlterConfigs(resource, values, validate_only), gathering.slot(index))
             for index, (resource, values) in enumerate(wanted)
         )
+        self._commands.submit(commands, account)
 
-    def change(self, wanted: Sequence[ConfigChanges], done: Altered, *, validate_only: bool = False) -> None:
+    def change(
+        self,
+        wanted: Sequence[ConfigChanges],
+        done: Altered,
+        *,
+        validate_only: bool = False,
+        account: Account = NODE_ACCOUNT,
+    ) -> None:
         """Change single keys, each resource on its own."""
         gathering = ReplyCollector(self._runtime, Ok, len(wanted), done)
-        self._commands.submit(
+        commands = (
             (IncrementalAlterConfigs(resource, changes, validate_only), gathering.slot(index))
             for index, (resource, changes) in enumerate(wanted)
         )
+        self._commands.submit(commands, account)
 
     def describe(
         self, resource: ConfigResource, keys: tuple[str, ...] | None = None

@@ -13,10 +13,12 @@ very many partitions is read in slices.
 A partition is read where it is led, and by consumers that name their rack where it is followed (see
 `broker.read_replicas`). Every read needs the broker's lease (see `broker.lease`), also that of a fetch
 that waited.
-No record is decoded: batches go to the socket as they are in the log. A range that this node has neither
-written nor verified since it started, or that has left the page cache, is read and verified in a thread
-first. Where a log is damaged the reader gets an error: one that makes clients look for another leader if
-there are other replicas, and otherwise CORRUPT_BATCH, which clients show to their users.
+No record is decoded: batches go to the socket as they are in the log; what is encrypted there is opened in
+memory first, a millisecond of work at a time. Of a fetch of several partitions, a few KB of one are read into
+memory, too: that takes a third of what sendfile does. A range that this node has neither written nor verified
+since it started, or that has left the page cache, is read and verified in a thread first. Where a log is
+damaged the reader gets an error: one that makes clients look for another leader if there are other replicas,
+and otherwise CORRUPT_BATCH, which clients show to their users.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -47,8 +49,9 @@ from penstock.core.model import (
 )
 from penstock.core.replica import AbortedTransaction
 from penstock.runtime import Runtime, Timer
-from penstock.runtime.sliced_work import SlicedWork, Slices
-from penstock.storage.log import DamagedRange, FileRange, OffsetOutOfRange
+from penstock.runtime.fair_queue import Account
+from penstock.runtime.sliced_work import NODE_ACCOUNT, SlicedWork, Slices
+from penstock.storage.log import DamagedRange, FileRange, OffsetOutOfRange, OpenedBatches, SealedRange
 
 UNKNOWN_EPOCH = -1
 NO_REPLICA = -1
@@ -56,7 +59,14 @@ NO_REPLICA = -1
 SUSPICIOUS = (ErrorKind.DAMAGED_LOG, ErrorKind.STORAGE_FAILED)
 # What is read of a large fetch before others have their turn: it takes about a millisecond.
 SLICE_PARTITIONS = 250
+# The same where a slice has as many steps as fit.
+STEP_PARTITIONS = 5
 WAITING_FETCHES_MAX = 20_000
+# As many ranges are looked at, and read if they are short, which may open a file for each.
+SLICE_RANGES = 64
+# What is short, and how much of a response may be read into memory in place of being sent from files.
+SHORT_BYTES = 16 << 10
+SHORT_BYTES_TOGETHER = 4 << 20
 
 
 ReadablePartition: TypeAlias = LeaderPartition | FollowerPartition
@@ -95,7 +105,8 @@ class FetchedPartition(NamedTuple):
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start: int = -1
-    records: FileRange | None = None
+    # A range of the log; when the fetch is done, its batches if they were sealed, or are few of many.
+    records: FileRange | OpenedBatches | None = None
     # None unless the reader asked for committed records only.
     aborted: Sequence[AbortedTransaction] | None = None
     # The broker to read from instead, if there is one.
@@ -114,42 +125,63 @@ class FetchService:
     """Serves fetches of every server."""
 
     def __init__(
-        self, runtime: Runtime, lease: BrokerLease, waiting_limits: ShareLimits | None = None
+        self,
+        runtime: Runtime,
+        lease: BrokerLease,
+        waiting_limits: ShareLimits | None = None,
+        work: SlicedWork | None = None,
     ) -> None:
         self.runtime = runtime
         self._clock = runtime.clock
         self._lease = lease
         self._verifier = SegmentVerifier(runtime)
-        self.long_work = SlicedWork(runtime.timers, runtime.clock)
+        self.long_work = work or SlicedWork(runtime.clock.now, runtime.timers.soon)
         # By the number of their partitions.
         self.waiting: ClientShares[DelayedFetch] = ClientShares(
             waiting_limits or waiting_fetch_limits(), self._evict
         )
 
     def fetch(
-        self, wanted: Sequence[FetchPartition], limits: FetchLimits, done: Done, client: str = ""
+        self,
+        wanted: Sequence[FetchPartition],
+        limits: FetchLimits,
+        done: Done,
+        client: str = "",
+        account: Account = NODE_ACCOUNT,
     ) -> "DelayedFetch | None":
         """Read now, or wait; `done` may be called before this returns.
 
-        Returns the waiting fetch, if there is one, so that it can be cancelled when the client leaves.
+        Returns the waiting fetch, if there is one, so that it can be cancelled when the client leaves. One of
+        very many partitions is read in slices.
         """
         if len(wanted) > SLICE_PARTITIONS:
-            waiting = DelayedFetch(self, wanted, limits, done, client)
-            waiting.start_in_slices()
+            waiting = self.in_slices(wanted, limits, done, client, account)
+            self.long_work.run(waiting.begin(), account)
             return waiting
         if self._clock.now() < self._lease.until:
             found, is_enough = read_all(wanted, limits)
         else:
             found, is_enough = _without_lease(wanted), True
         if is_enough or limits.max_wait_ms <= 0:
-            self.deliver(wanted, limits, found, done)
+            self.deliver(wanted, limits, found, done, account)
             return None
-        waiting = DelayedFetch(self, wanted, limits, done, client)
+        waiting = DelayedFetch(self, wanted, limits, done, client, account)
         if not self.waiting.add(client, waiting, len(wanted)):
-            self.deliver(wanted, limits, found, done)
+            self.deliver(wanted, limits, found, done, account)
             return None
         waiting.start(found)
         return waiting
+
+    def in_slices(
+        self,
+        wanted: Sequence[FetchPartition],
+        limits: FetchLimits,
+        done: Done,
+        client: str,
+        account: Account,
+    ) -> "DelayedFetch":
+        """The same for very many partitions: `begin` reads them, and it can be cancelled at any time."""
+        return DelayedFetch(self, wanted, limits, done, client, account)
 
     @property
     def has_lease(self) -> bool:
@@ -164,17 +196,17 @@ class FetchService:
         return _without_lease(wanted), True
 
     def read_in_slices(
-        self, wanted: Sequence[FetchPartition], limits: FetchLimits
+        self, wanted: Sequence[FetchPartition], limits: FetchLimits, portion: int = SLICE_PARTITIONS
     ) -> Generator[None, None, tuple[list[FetchedPartition], bool]]:
         """The same over several turns of the loop."""
         found: list[FetchedPartition] = []
         size, is_enough = 0, False
-        for start in range(0, len(wanted), SLICE_PARTITIONS):
+        for start in range(0, len(wanted), portion):
             if start:
                 yield
             if not self.has_lease:
                 return _without_lease(wanted), True
-            some, is_settled = read_all(wanted[start : start + SLICE_PARTITIONS], limits, size)
+            some, is_settled = read_all(wanted[start : start + portion], limits, size)
             is_enough = is_enough or is_settled
             found += some
             size += sum([part.records.length for part in some if part.records is not None])
@@ -184,31 +216,108 @@ class FetchService:
         # Not now: this is the turn of another client's request.
         self.runtime.timers.soon(waiting.give_way)
 
-    def deliver(
-        self, wanted: Sequence[FetchPartition], limits: FetchLimits, found: list[FetchedPartition], done: Done
+    def deliver(  # noqa: C901 - the hot path, straight on purpose
+        self,
+        wanted: Sequence[FetchPartition],
+        limits: FetchLimits,
+        found: list[FetchedPartition],
+        done: Done,
+        account: Account,
     ) -> None:
         """Have what cannot be served as it is read and verified in a thread first.
 
         So nothing damaged is sent, and sending never makes the loop wait for the device.
         """
-        doubtful: list[int] | None = None
+        if len(found) != 1:
+            steps = self._examine(wanted, limits, found, done, account)
+            if next(steps, self) is not self:
+                self.long_work.run(steps, account)
+            return
+        piece = found[0].records
+        if piece is None:
+            if found[0].error is not None:
+                self._suspect_refused(wanted[0], found[0].error)
+            done(found)
+            return
+        if piece.is_sealed:
+            done = partial(self._open, wanted, done, account)
+        try:
+            if piece.file.is_servable(piece.position, piece.length):  # type: ignore[union-attr]  # not opened yet
+                done(found)
+                return
+        except StorageError:
+            # The file cannot be opened: the verification meets the same error, and names the range.
+            pass
+        for _ in self._verify(wanted, limits, found, [0], done):
+            pass
+
+    def _examine(
+        self,
+        wanted: Sequence[FetchPartition],
+        limits: FetchLimits,
+        found: list[FetchedPartition],
+        done: Done,
+        account: Account,
+    ) -> Slices:
+        """The same for several partitions; a range that is short is read now, while its file is open."""
+        doubtful: list[int] = []
+        is_sealed, memory_left = False, SHORT_BYTES_TOGETHER
         for index, part in enumerate(found):
+            if index and index % SLICE_RANGES == 0:
+                yield
             piece = part.records
             if piece is None:
-                if part.error is not None and part.error.kind in SUSPICIOUS:
-                    self._suspect(wanted[index])
+                self._suspect_refused(wanted[index], part.error)
                 continue
-            try:
-                if piece.file.is_servable(piece.position, piece.length):
-                    continue
-            except StorageError:
-                # The file cannot be opened: the verification meets the same error, and names the range.
-                pass
-            doubtful = [index] if doubtful is None else [*doubtful, index]
-        if doubtful is None:
+            assert isinstance(piece, FileRange)
+            is_sealed = is_sealed or piece.is_sealed
+            served = _servable(piece, min(SHORT_BYTES, memory_left))
+            if served is None:
+                doubtful.append(index)
+            elif served is not piece:
+                found[index] = part._replace(records=served)
+                memory_left -= served.length
+        if is_sealed:
+            done = partial(self._open, wanted, done, account)
+        if not doubtful:
             done(found)
         else:
-            self._verify(wanted, limits, found, doubtful, done)
+            yield from self._verify(wanted, limits, found, doubtful, done)
+
+    def _suspect_refused(self, want: FetchPartition, error: ApiError | None) -> None:
+        if error is not None and error.kind in SUSPICIOUS:
+            self._suspect(want)
+
+    def _open(
+        self, wanted: Sequence[FetchPartition], done: Done, account: Account, found: list[FetchedPartition]
+    ) -> None:
+        """Open what is sealed: a little at once, and more over several turns of the loop."""
+        steps = self._opening(wanted, done, found)
+        if next(steps, self) is not self:
+            self.long_work.run(steps, account)
+
+    def _opening(self, wanted: Sequence[FetchPartition], done: Done, found: list[FetchedPartition]) -> Slices:
+        for index, part in enumerate(found):
+            if index and index % SLICE_RANGES == 0:
+                yield
+            piece = part.records
+            if isinstance(piece, SealedRange):
+                try:
+                    opened = yield from piece.open_in_steps()
+                except PenstockError as error:
+                    found[index] = self._not_opened(wanted[index], part, error)
+                else:
+                    found[index] = part._replace(records=opened)
+        done(found)
+
+    def _not_opened(
+        self, want: FetchPartition, part: FetchedPartition, error: PenstockError
+    ) -> FetchedPartition:
+        """Somebody has changed what was verified before: nothing of it is served."""
+        self._suspect(want)
+        assert isinstance(want.partition, READABLE)
+        refused = _refused_read(want.partition, error)
+        return FetchedPartition(refused, part.high_watermark, part.last_stable_offset, part.log_start)
 
     def _verify(
         self,
@@ -217,7 +326,7 @@ class FetchService:
         found: list[FetchedPartition],
         doubtful: list[int],
         done: Done,
-    ) -> None:
+    ) -> Slices:
         left = len(doubtful)
 
         def settle(index: int, result: VerificationResult | None) -> None:
@@ -229,10 +338,12 @@ class FetchService:
             if left == 0:
                 done(found)
 
-        for index in doubtful:
+        for count, index in enumerate(doubtful):
+            if count and count % SLICE_RANGES == 0:
+                yield
             partition, piece = wanted[index].partition, found[index].records
             assert isinstance(partition, READABLE)
-            assert piece is not None
+            assert isinstance(piece, FileRange)
             self._verifier.verify_range(partition, piece, partial(settle, index))
 
     def distrust(self, partition: ReadablePartition, offset: Offset) -> None:
@@ -248,6 +359,19 @@ class FetchService:
                 self._verifier.suspect(partition, Offset(want.offset))
 
 
+def _servable(piece: FileRange, short_bytes: int) -> FileRange | OpenedBatches | None:
+    """What is sent of a range, in memory if it is short; None if it has to be verified first."""
+    try:
+        if not piece.is_servable():
+            return None
+        if piece.is_sealed or piece.length > short_bytes:
+            return piece
+        content = piece.to_bytes()
+    except StorageError:
+        return None
+    return OpenedBatches(content) if len(content) == piece.length else None
+
+
 def _read_verified(want: FetchPartition, limits: FetchLimits, *, was_read: bool) -> FetchedPartition:
     """Read once more, now that damage was found or the log has changed; nothing that was not verified.
 
@@ -256,7 +380,7 @@ def _read_verified(want: FetchPartition, limits: FetchLimits, *, was_read: bool)
     assert isinstance(want.partition, READABLE)
     part = read_one(want.partition, want, limits, 0)
     piece = part.records
-    if piece is None:
+    if not isinstance(piece, FileRange):
         return part
     check = piece.file.is_verified if was_read else piece.file.is_servable
     try:
@@ -271,6 +395,7 @@ class DelayedFetch:
     """One fetch that found too little and waits for more."""
 
     __slots__ = (
+        "_account",
         "_bytes",
         "_client",
         "_done",
@@ -291,7 +416,9 @@ class DelayedFetch:
         limits: FetchLimits,
         done: Done,
         client: str,
+        account: Account,
     ) -> None:
+        self._account = account
         self._fetch_service = fetching
         self._wanted = wanted
         self._limits = limits
@@ -330,27 +457,29 @@ class DelayedFetch:
                     self._bytes += part.records.length
                 partition.watch(self._wake)
 
-    def start_in_slices(self) -> None:
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for more than there is."""
+        return self._timer is not None and not self._is_over()
+
+    def begin(self, portion: int = SLICE_PARTITIONS) -> Slices:
         """Read what there is, over several turns of the loop, and wait if it is too little."""
         is_patient = self._limits.max_wait_ms > 0
         if is_patient:
             is_patient = self._fetch_service.waiting.add(self._client, self, len(self._wanted))
-        self._fetch_service.long_work.run(self._begin(is_patient=is_patient))
-
-    def _begin(self, *, is_patient: bool) -> Slices:
         wanted = self._wanted
-        found, is_enough = yield from self._fetch_service.read_in_slices(wanted, self._limits)
+        found, is_enough = yield from self._fetch_service.read_in_slices(wanted, self._limits, portion)
         if self._is_over():
             return
         if is_enough or not is_patient:
             self._deliver(found)
             return
         self._set_timer()
-        for start in range(0, len(wanted), SLICE_PARTITIONS):
+        for start in range(0, len(wanted), portion):
             yield
             if self._is_over():
                 return
-            end = start + SLICE_PARTITIONS
+            end = start + portion
             self._watch(wanted[start:end], found[start:end])
             for want, part in zip(wanted[start:end], found[start:end], strict=True):
                 partition = want.partition
@@ -395,7 +524,7 @@ class DelayedFetch:
         if len(self._wanted) > SLICE_PARTITIONS:
             self._is_ending = True
             self._stop_waiting()
-            service.long_work.run(self._end())
+            service.long_work.run(self._end(), self._account)
         else:
             self._deliver(service.read_again(self._wanted, self._limits)[0])
 
@@ -408,7 +537,7 @@ class DelayedFetch:
         done = self._done
         assert done is not None, "a fetch ends once"
         self.cancel()
-        self._fetch_service.deliver(self._wanted, self._limits, found, done)
+        self._fetch_service.deliver(self._wanted, self._limits, found, done, self._account)
 
     def cancel(self) -> None:
         """Stop waiting, without calling `done`."""

@@ -16,7 +16,6 @@ the new replicas need to catch up, and the metadata shows how far it is.
 Left out: quotas on how fast topics may be created by CreateTopics.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Generic, TypeAlias, TypeVar
 from uuid import UUID
@@ -52,6 +51,8 @@ from penstock.core.metadata.internal_topics import MESSAGE_BYTES_MIN, required_s
 from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, NodeId, TopicId
 from penstock.core.values import dataclass
 from penstock.runtime import Callback, Runtime
+from penstock.runtime.fair_queue import Account
+from penstock.runtime.sliced_work import NODE_ACCOUNT, SlicedWork, Slices
 
 # The settings that say how many partitions, how many replicas, and how large a segment is.
 _SETTINGS = {
@@ -81,9 +82,9 @@ R = TypeVar("R")
 TIMED_OUT = ApiError(
     ErrorKind.TIMED_OUT, "the controller has not decided in time; the change may still take effect"
 )
-# What the controller is asked to decide in one turn of the loop.
-COMMANDS_PER_TURN = 50
-TURN_NS = 2 * MILLISECOND
+# What the controller is asked to decide in one go.
+COMMANDS_PER_SLICE = 50
+SLICE_NS = MILLISECOND
 # Kafka's clients send their own; this is for other callers.
 TIMEOUT_MS = 30_000
 Created: TypeAlias = Callable[[list[CreatedTopic | ApiError]], None]
@@ -204,34 +205,30 @@ class ReplyCollector(Generic[R]):
 class CommandQueue:
     """Submits commands to the controller, a few in each turn of the loop: deciding them takes time.
 
-    Those of one caller keep their order. Usually there are few, and they are submitted at once.
+    Those of one caller keep their order. Usually there are few, and they are submitted at once; the rest is
+    long work of the client that asked for it.
     """
 
-    def __init__(self, runtime: Runtime, controller: Controller) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, controller: Controller, work: SlicedWork | None = None) -> None:
+        self._clock = runtime.clock
         self._controller = controller
-        self._waiting: deque[Iterator[QueuedCommand]] = deque()
+        self._work = work or SlicedWork(runtime.clock.now, runtime.timers.soon)
 
-    def submit(self, commands: Iterator[QueuedCommand]) -> None:
+    def submit(self, commands: Iterator[QueuedCommand], account: Account = NODE_ACCOUNT) -> None:
         """Submit all of them, each with the callback for its reply."""
-        self._waiting.append(commands)
-        if len(self._waiting) == 1:
-            self._turn()
+        slices = self._slices(commands)
+        if next(slices, self) is not self:
+            self._work.run(slices, account)
 
-    def _turn(self) -> None:
-        clock, waiting, left = self._runtime.clock, self._waiting, COMMANDS_PER_TURN
-        end_ns = clock.now() + TURN_NS
-        while waiting and left and clock.now() < end_ns:
+    def _slices(self, commands: Iterator[QueuedCommand]) -> Slices:
+        clock, left = self._clock, COMMANDS_PER_SLICE
+        end_ns = clock.now() + SLICE_NS
+        for command in commands:
+            self._controller.submit(*command)
             left -= 1
-            command = next(waiting[0], None)
-            if command is None:
-                waiting.popleft()
-            else:
-                self._controller.submit(*command)
-        if waiting:
-            # Each caller in turn, however many commands one has.
-            waiting.rotate(-1)
-            self._runtime.timers.soon(self._turn)
+            if not left or clock.now() >= end_ns:
+                yield
+                left, end_ns = COMMANDS_PER_SLICE, clock.now() + SLICE_NS
 
 
 def duplicates(names: Sequence[str]) -> frozenset[str]:
@@ -252,6 +249,7 @@ class TopicService:
         partitions: ReplicaManager,
         static: Mapping[str, str] = NO_CONFIGS,
         limits: CreationLimits | None = None,
+        work: SlicedWork | None = None,
     ) -> None:
         self.creation_rate = CreationRate(limits or CreationLimits(), runtime.clock.now())
         self._runtime = runtime
@@ -259,7 +257,7 @@ class TopicService:
         self._partitions = partitions
         self._static = static
         self._creating: dict[str, list[CreatedOne]] = {}
-        self._commands = CommandQueue(runtime, controller)
+        self._commands = CommandQueue(runtime, controller, work)
 
     def create(
         self,
@@ -268,6 +266,7 @@ class TopicService:
         *,
         validate_only: bool = False,
         timeout_ms: int = TIMEOUT_MS,
+        account: Account = NODE_ACCOUNT,
     ) -> None:
         """Create topics, each on its own; calls `done` when their logs exist."""
         settle = None if validate_only else self._partitions.on_logs_ready
@@ -281,7 +280,7 @@ class TopicService:
                 else:
                     yield self._command(topic, validate_only), gathering.slot(index)
 
-        self._commands.submit(commands())
+        self._commands.submit(commands(), account)
 
     def _command(self, topic: NewTopic, validate_only: bool) -> CreateTopic:
         return CreateTopic(
@@ -294,16 +293,24 @@ class TopicService:
             validate_only,
         )
 
-    def delete(self, doomed: Sequence[str | TopicId], done: Deleted, *, timeout_ms: int = TIMEOUT_MS) -> None:
+    def delete(
+        self,
+        doomed: Sequence[str | TopicId],
+        done: Deleted,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        account: Account = NODE_ACCOUNT,
+    ) -> None:
         """Delete topics by name or id; calls `done` when this node no longer serves them."""
         gathering = ReplyCollector(self._runtime, DeletedTopic, len(doomed), done, timeout_ms)
-        self._commands.submit(
+        commands = (
             (
                 DeleteTopic(name=which) if isinstance(which, str) else DeleteTopic(topic_id=which),
                 gathering.slot(index),
             )
             for index, which in enumerate(doomed)
         )
+        self._commands.submit(commands, account)
 
     def add_partitions(
         self,
@@ -312,6 +319,7 @@ class TopicService:
         *,
         validate_only: bool = False,
         timeout_ms: int = TIMEOUT_MS,
+        account: Account = NODE_ACCOUNT,
     ) -> None:
         """Add partitions to topics; calls `done` when their logs exist."""
         settle = None if validate_only else self._partitions.on_logs_ready
@@ -326,23 +334,40 @@ class TopicService:
                     command = CreatePartitions(more.name, more.count, more.assignments, validate_only)
                     yield command, gathering.slot(index)
 
-        self._commands.submit(commands())
+        self._commands.submit(commands(), account)
 
     def reassign(
-        self, wanted: Sequence[ReassignPartition], done: Changed, *, timeout_ms: int = TIMEOUT_MS
+        self,
+        wanted: Sequence[ReassignPartition],
+        done: Changed,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        account: Account = NODE_ACCOUNT,
     ) -> None:
         """Start or cancel reassignments; calls `done` when that is decided, not when they end."""
-        self._change(wanted, done, timeout_ms)
+        self._change(wanted, done, timeout_ms, account)
 
-    def elect(self, wanted: Sequence[ElectLeader], done: Changed, *, timeout_ms: int = TIMEOUT_MS) -> None:
+    def elect(
+        self,
+        wanted: Sequence[ElectLeader],
+        done: Changed,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        account: Account = NODE_ACCOUNT,
+    ) -> None:
         """Elect other leaders; calls `done` when that is decided."""
-        self._change(wanted, done, timeout_ms)
+        self._change(wanted, done, timeout_ms, account)
 
     def _change(
-        self, wanted: Sequence[ReassignPartition | ElectLeader], done: Changed, timeout_ms: int
+        self,
+        wanted: Sequence[ReassignPartition | ElectLeader],
+        done: Changed,
+        timeout_ms: int,
+        account: Account,
     ) -> None:
         gathering = ReplyCollector(self._runtime, AlteredPartition, len(wanted), done, timeout_ms)
-        self._commands.submit((command, gathering.slot(index)) for index, command in enumerate(wanted))
+        commands = ((command, gathering.slot(index)) for index, command in enumerate(wanted))
+        self._commands.submit(commands, account)
 
     def auto_create(
         self, name: str, done: CreatedOne, *, timeout_ms: int = TIMEOUT_MS, client: str = ""

@@ -15,6 +15,7 @@ image alone.
     member               puts the parts together, from bootstrap to controlled shutdown
     bootstrap            a blank node bootstraps a quorum with others, or joins an existing one
     controller           decides commands, keeps the committed image
+    live_brokers_barrier  waits until what is committed counts on every live broker
     controller_tasks     what the leading controller does periodically
     command_forwarding   carries commands to the leading controller; read-index barrier
     broker_lifecycle     registration, heartbeats, fencing, controlled shutdown

@@ -15,13 +15,15 @@ from penstock.core.metadata import (
     Fact,
     MetadataImage,
     MetadataMachine,
+    Ok,
     Reply,
     UpdateFeatures,
     problem_with_level,
     replay,
 )
+from penstock.core.metadata.commands import AccessCommand
 from penstock.core.model import ApiError, ErrorKind, LeaderEpoch, NodeId, Offset
-from penstock.runtime import Runtime
+from penstock.runtime import Callback, Runtime
 from penstock.storage.disk import DiskFull
 
 Done: TypeAlias = Callable[[Reply], None]
@@ -95,6 +97,8 @@ class Controller:
         # The speculative image as far as it is in the log, and the log end behind it.
         self._appended = EMPTY_IMAGE
         self._end = Offset(0)
+        # The same after each append that is not committed, by the log end behind it.
+        self._uncommitted: deque[tuple[Offset, MetadataImage]] = deque()
         self._waiting: deque[UncommittedReply] = deque()
         # Replies of other nodes that are ahead of our image, by the log end they need.
         self._held: list[tuple[Offset, int, Reply, Done]] = []
@@ -154,12 +158,33 @@ class Controller:
                 error = self._members.problem_with(command, machine.image)
             reply = error or self._decided(machine, command)
             seen = Offset(self._end + len(self._pending))
+            if error is None and isinstance(command, AccessCommand) and not self._pending:
+                # Else it waits for what this turn appends: that needs a majority, and may fail.
+                self._confirm(UncommittedReply(seen, reply, done))
+                return
             self._waiting.append(UncommittedReply(seen, reply, done))
             if len(self._pending) >= FACTS_PER_TURN_MAX:
                 self._append()
+        self._set_turn()
+
+    def _set_turn(self) -> None:
         if not self._turn_set:
             self._turn_set = True
             self._runtime.timers.soon(self._turn_ended)
+
+    def _confirm(self, unconfirmed: UncommittedReply) -> None:
+        """Reply that there is nothing to change once a majority has confirmed that this node still leads.
+
+        Nothing is written that could fail: a leader that was replaced and does not know it yet would say
+        that there is no such rule, and whoever takes a right back would believe it.
+        """
+
+        def confirmed(is_leading: bool) -> None:
+            reply = unconfirmed if is_leading else unconfirmed._replace(end=Offset(0), reply=_NOT_LEADING)
+            self._waiting.append(reply)
+            self._set_turn()
+
+        self._quorum.confirm(confirmed)
 
     def _decided(self, machine: MetadataMachine, command: Command) -> Reply:
         decision = machine.decide(command, self._runtime.clock.now())
@@ -172,6 +197,10 @@ class Controller:
         self._holds += 1
         heapq.heappush(self._held, (end, self._holds, reply, done))
         self._runtime.timers.soon(self._release)
+
+    def when_committed(self, end: Offset, done: Callback) -> None:
+        """Call `done` once every fact below `end` is in our image."""
+        self.reply_when_committed(end, Ok(), lambda _reply: done())
 
     def _turn_ended(self) -> None:
         self._turn_set = False
@@ -191,6 +220,7 @@ class Controller:
             self._take_back(machine, end)
         else:
             self._end, self._appended = end, machine.image
+            self._uncommitted.append((end, machine.image))
 
     def _take_back(self, machine: MetadataMachine, error: ApiError) -> None:
         """Undo this turn: nothing was appended, so what was decided never happened."""
@@ -215,7 +245,14 @@ class Controller:
         self._release()
 
     def facts_committed(self, facts: Sequence[Fact]) -> None:
-        self._publish(replay(self.image, facts))
+        committed, image = self._quorum.committed, None
+        while self._uncommitted and self._uncommitted[0][0] <= committed:
+            end, image = self._uncommitted.popleft()
+            if end != committed:
+                image = None
+        # What this node has decided is applied already: while it leads, the log is what was committed when
+        # that began and what it has appended since, so its image of that end is what the facts add up to.
+        self._publish(replay(self.image, facts) if image is None else image)
         self._release()
 
     def _publish(self, image: MetadataImage) -> None:
@@ -226,6 +263,7 @@ class Controller:
     def leadership_gained(self, epoch: LeaderEpoch) -> None:
         self._epoch = epoch
         self._machine = MetadataMachine(self.image, self._config)
+        self._uncommitted.clear()
         self._appended, self._end = self.image, self._quorum.end
         if self._elsewhere is not None:
             self._elsewhere.retry()
@@ -235,6 +273,7 @@ class Controller:
     def leadership_lost(self) -> None:
         """Drop the speculative image; commands that wait fail, and their outcome is unknown."""
         self._machine = None
+        self._uncommitted.clear()
         for duty in self._tasks:
             duty.on_leadership_lost()
         self._pending.clear()

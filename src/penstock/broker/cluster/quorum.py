@@ -1,7 +1,8 @@
 """The port between the controller and the metadata log."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
+from uuid import UUID
 
 from penstock.core.metadata import Fact, MetadataImage
 from penstock.core.model import ApiError, CorruptionError, LeaderEpoch, Offset, PenstockError, StorageError
@@ -9,6 +10,9 @@ from penstock.core.values import dataclass
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import Disk
 from penstock.storage.journal import CommitJournal
+from penstock.storage.sealing import KeyVault
+
+NO_DIRECTORY = UUID(int=0)
 
 
 class NotQuorumLeader(PenstockError):
@@ -25,12 +29,18 @@ class MetadataLost(CorruptionError):
 
 @dataclass(frozen=True, slots=True)
 class QuorumStore:
-    """Where the metadata is; `side_disk` is a view of the same directory for work off the loop."""
+    """Where the metadata is; `side_disk` is a view of the same directory for work off the loop.
+
+    With a `vault` it is encrypted; in a directory that was in clear so far, it `may_be_plain` at the start.
+    """
 
     disk: Disk
     side_disk: Disk
     commit: GroupCommit
     journal: CommitJournal | None = None
+    vault: KeyVault | None = None
+    directory_id: UUID = NO_DIRECTORY
+    may_be_plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +96,9 @@ class Quorum(Protocol):
         nothing was appended, as with a StorageError. Raises NotQuorumLeader if the epoch is not the
         current one.
         """
+
+    def confirm(self, done: Callable[[bool], None]) -> None:
+        """Call `done` with whether a majority still takes this node for the leader, now or later."""
 
     def close(self) -> None:
         """Make everything durable and stop taking part. Blocks on the disk."""

@@ -41,6 +41,7 @@ from penstock.broker.cluster.raft_recovery import RecoveredQuorum, recover, reco
 from penstock.broker.cluster.raft_snapshots import SnapshotManager
 from penstock.broker.cluster.raft_storage import (
     MetadataSnapshot,
+    SnapshotSeal,
     check_hard_state,
     write_hard_state,
 )
@@ -651,6 +652,11 @@ class RaftQuorum:
         """The log, to be verified while this member takes part."""
         return self._host.log_repair
 
+    @property
+    def snapshot_seal(self) -> SnapshotSeal | None:
+        """How its snapshots are encrypted, if they are."""
+        return self._host.store.seal
+
     def transfer(self, target: Member, done: Done) -> None:
         """Hand leadership over."""
         self._ask(TransferLeadership(self._next_ticket(), target), done)
@@ -661,6 +667,9 @@ class RaftQuorum:
         The confirmed commit has been delivered by then: a leader applies what it commits.
         """
         self._ask(RequestRead(self._next_ticket()), done)
+
+    def confirm(self, done: Callable[[bool], None]) -> None:
+        self.read(lambda outcome: done(isinstance(outcome, ReadIndex)))
 
     def close(self) -> None:
         """Stop taking part, and close the log."""

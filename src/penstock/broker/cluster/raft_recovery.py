@@ -8,6 +8,10 @@ A log that has lost entries which were durable once is cut in front of the damag
 from then on (see `core.raft`); so is a member whose hard state is missing or cannot be read. A full disk
 is no loss: until there is room for what the journal has of the log, the node does not start.
 
+A directory that is encrypted from now on has its snapshots encrypted first of all, and then every segment of
+its log; new entries are from the start. In any other encrypted directory a snapshot in clear counts for
+nothing, and a log without a key table is not opened.
+
 Left out: repairing a log whose snapshots cannot be read, or which is gone: an empty directory is the
 better member then.
 """
@@ -25,11 +29,13 @@ from penstock.broker.cluster.raft_storage import (
     EntriesMissing,
     MetadataSnapshot,
     RaftStorage,
+    SnapshotSeal,
     adopt_doubt_file,
     encode_snapshot,
     load_newest,
     read_entries,
     read_hard_state,
+    seal_plain_snapshots,
     write_hard_state,
     write_snapshot,
 )
@@ -47,9 +53,10 @@ from penstock.observability import log as events
 from penstock.storage.disk import Disk
 from penstock.storage.journal import LogJournal
 from penstock.storage.log import IncompleteLog, LogOptions, PartitionLog, RecoveryReport
-from penstock.storage.log.file_names import IDENTITY, QUARANTINE, numbered
+from penstock.storage.log.file_names import IDENTITY, KEYS, QUARANTINE, numbered
 from penstock.storage.log.file_names import LOG as SEGMENT
 from penstock.storage.log.files import read_file, replace_durably
+from penstock.storage.sealing import PLAIN_ID, LogVault
 
 LOG = f"{DIRECTORY}/log"
 # The id under which Kafka's tools know the metadata topic.
@@ -58,6 +65,8 @@ TOPIC_ID = TopicId(UUID(int=1))
 BATCH_BYTES_MAX = 1 << 30
 # How many entries before the newest snapshot stay in memory, for members that lag a little.
 LAG_MAX = 1_000
+# In the names of drafts, which a start removes.
+_SEALING = "sealing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +101,29 @@ def recover(
     disk = place.disk
     disk.make_directory(DIRECTORY)
     disk.sync_directory("meta")
+    seal = None if place.vault is None else SnapshotSeal(place.vault, place.directory_id)
+    if seal is not None and place.may_be_plain:
+        count = seal_plain_snapshots(disk, seal)
+        if count:
+            events.info("metadata.snapshots_encrypted", count=count)
+    elif seal is not None and disk.exists(f"{LOG}/{IDENTITY}") and not disk.exists(f"{LOG}/{KEYS}"):
+        # In its place there may be a log that anybody has written.
+        raise MetadataLost(f"{LOG}/{KEYS} is missing, and the metadata is encrypted: restore meta/raft")
     log, loss = _open(place, options, ticks)
     if log is None:
-        _found(place, founders, joined=joined)
+        _found(place, founders, seal, joined=joined)
         # The log comes last: a directory that has one has everything.
         log = PartitionLog.create(
             disk,
             LOG,
             TOPIC_ID,
-            _log_options(options),
+            _log_options(place, options),
             commit=place.commit,
             ticks=ticks,
             journal=_journal(place),
+            vault=_vault(place),
         )
-    snapshot = load_newest(disk)
+    snapshot = load_newest(disk, seal)
     if snapshot is None:
         raise MetadataLost(
             "no metadata snapshot can be read: restore meta/raft, or rejoin with an empty directory"
@@ -116,6 +134,9 @@ def recover(
     if is_noted:
         log.accept_loss()
     store = _load(disk, log, snapshot)
+    store.seal = seal
+    if seal is not None:
+        _seal_plain_entries(disk, log)
     assert log.synced == log.end, "a recovered log is durable"
     recovered = recover_state(disk, store)
     return RecoveredQuorum(store, recovered, snapshot.image, snapshot.end, snapshot.facts)
@@ -135,6 +156,25 @@ def _load(disk: Disk, log: PartitionLog, snapshot: MetadataSnapshot) -> RaftStor
         _cut_damage(disk, log, snapshot.meta.index)
     _fit(disk, log, snapshot)
     return _load(disk, log, snapshot)
+
+
+def _seal_plain_entries(disk: Disk, log: PartitionLog) -> None:
+    """Write the segments that are in clear again, encrypted. Blocks.
+
+    The log begins another segment when it is opened with keys for the first time.
+    """
+    plain = log.sealed_under({PLAIN_ID})
+    for segment in plain:
+        draft = log.begin_reseal(_SEALING, segment.base_offset)
+        assert draft is not None, "it was there, and whole"
+        while draft.next is not None:
+            draft.copy(disk)
+        draft.seal(disk)
+        if not log.finish_refill(draft):
+            raise CorruptionError(f"the raft log cannot be encrypted: {log.stopped}")
+    if plain:
+        size_bytes = sum(segment.size_bytes for segment in plain)
+        events.info("metadata.log_encrypted", segments=len(plain), bytes=size_bytes)
 
 
 def recover_state(disk: Disk, store: RaftStorage) -> RecoveredState:
@@ -212,16 +252,16 @@ def _keep_copies(disk: Disk, log: PartitionLog, start: Offset) -> None:
                 replace_durably(disk, aside, name, content)
 
 
-def _found(place: QuorumStore, founders: Configuration, *, joined: bool) -> None:
+def _found(place: QuorumStore, founders: Configuration, seal: SnapshotSeal | None, *, joined: bool) -> None:
     """Write the initial snapshot, unless this directory has voted or applied something before."""
-    former = load_newest(place.disk)
+    former = load_newest(place.disk, seal)
     is_used = _has_voted(place.disk) or (former is not None and former.meta.index > 0)
     if joined or is_used:
         raise MetadataLost("the raft log is missing: restore meta/raft, or rejoin with an empty directory")
     if former is None or former.meta.configuration != founders:
         # A bootstrap that was interrupted before the log existed does not count.
         content = encode_snapshot(bootstrap_snapshot(founders), Offset(0), ())
-        write_snapshot(place.disk, bootstrap_snapshot().index, content)
+        write_snapshot(place.disk, bootstrap_snapshot().index, content, seal)
     # From now on a hard state that is missing was lost.
     write_hard_state(place.disk, BLANK_BALLOT)
 
@@ -256,10 +296,11 @@ def _open(
             place.disk,
             LOG,
             TOPIC_ID,
-            _log_options(options),
+            _log_options(place, options),
             commit=place.commit,
             ticks=ticks,
             journal=_journal(place),
+            vault=_vault(place),
         )
     except IncompleteLog:
         return None, ""
@@ -289,8 +330,16 @@ def _journal(place: QuorumStore) -> LogJournal | None:
     return None if place.journal is None else place.journal.of(TOPIC_ID, PartitionIndex(0))
 
 
-def _log_options(options: QuorumOptions) -> LogOptions:
+def _vault(place: QuorumStore) -> LogVault | None:
+    """What encrypts the log: that of another node does not open here."""
+    if place.vault is None:
+        return None
+    return LogVault(place.vault, b"penstock metadata log of " + place.directory_id.bytes)
+
+
+def _log_options(place: QuorumStore, options: QuorumOptions) -> LogOptions:
     return LogOptions(
+        is_encrypted=place.vault is not None,
         segment_bytes=options.segment_bytes,
         retention_ms=-1,
         retention_bytes=-1,

@@ -63,6 +63,7 @@ class SnapshotManager:
         self._last_facts = facts
         self._last_end = end
         self._on_damaged = on_damaged
+        self._seal = store.seal
         self._damaged: Index | None = None
         self._job: Job | None = None
         self._incoming = bytearray()
@@ -75,7 +76,7 @@ class SnapshotManager:
         return self._job is None and (is_enough or self._damaged is not None)
 
     def take(self, meta: SnapshotMeta, end: Offset, image: MetadataImage) -> None:
-        disk, damaged = self._disk, self._damaged
+        disk, damaged, seal = self._disk, self._damaged, self._seal
         self._last_end = end
 
         def work() -> int:
@@ -83,7 +84,7 @@ class SnapshotManager:
             if damaged is not None:
                 # Otherwise it would be kept as the one to fall back on.
                 remove_snapshot(disk, damaged)
-            write_snapshot(disk, meta.index, encode_snapshot(meta, end, facts))
+            write_snapshot(disk, meta.index, encode_snapshot(meta, end, facts), seal)
             return len(facts)
 
         def written(facts: int) -> None:
@@ -101,7 +102,7 @@ class SnapshotManager:
 
     def send(self, effect: SendSnapshotChunk, send: Callable[[Member, RaftMessage], None]) -> None:
         """Send a chunk of the verified snapshot. If that fails, Raft asks for it again."""
-        disk, meta, outgoing = self._disk, effect.snapshot, self._outgoing
+        disk, meta, outgoing, seal = self._disk, effect.snapshot, self._outgoing, self._seal
 
         def ready(content: bytes) -> None:
             end = effect.position + effect.bytes_max
@@ -121,15 +122,15 @@ class SnapshotManager:
         if outgoing is not None and outgoing[0] == meta:
             ready(outgoing[1])
         else:
-            self._spawn.spawn(lambda: read_snapshot(disk, meta), ready, failed, ExecutorKind.DISK)
+            self._spawn.spawn(lambda: read_snapshot(disk, meta, seal), ready, failed, ExecutorKind.DISK)
 
     def verify(self) -> None:
         """Read the snapshots in a thread; if the present one is damaged, another one takes its place."""
-        disk, meta = self._disk, self._store.snapshot
+        disk, meta, seal = self._disk, self._store.snapshot, self._seal
 
         def work() -> list[str]:
-            dropped = drop_damaged_snapshots(disk, meta.index)
-            read_snapshot(disk, meta)
+            dropped = drop_damaged_snapshots(disk, meta.index, seal)
+            read_snapshot(disk, meta, seal)
             return dropped
 
         def verified(dropped: list[str]) -> None:
@@ -162,13 +163,13 @@ class SnapshotManager:
     ) -> None:
         """Make the received snapshot durable, and let `installed` replace the log by it; or drop it."""
         content, self._incoming = bytes(self._incoming), bytearray()
-        disk, meta = self._disk, effect.snapshot
+        disk, meta, seal = self._disk, effect.snapshot, self._seal
 
         def work() -> MetadataSnapshot:
             received = decode_snapshot(content, check_facts)
             if received.meta != meta:
                 raise CorruptionError(f"it covers {received.meta.index}, not {meta.index}")
-            write_snapshot(disk, meta.index, content)
+            write_snapshot(disk, meta.index, content, seal)
             return received
 
         def written(received: MetadataSnapshot) -> None:

@@ -14,6 +14,10 @@ A snapshot is one file:
 inside the frame that every small file has. Entry 0 stands for the bootstrap of the quorum. Two
 snapshots are kept: if the newer one is damaged, the older one and the log behind it are used.
 
+In an encrypted directory (ADR 0020) that whole frame is in an envelope, in a frame of another kind, and the
+batches of the log are sealed, so that topic settings and credentials of users do not stand on disk in clear.
+What is sent to other members is in clear.
+
 The hard state (term, vote and doubt) is synced before a vote is sent.
 
     meta/raft/ballot      "7 2 0c9c…"      term 7, a vote for node 2 with its directory
@@ -25,9 +29,10 @@ would not be.
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from itertools import groupby
+from threading import Lock
 from uuid import UUID
 
 from penstock.broker.cluster.raft_codec import (
@@ -59,6 +64,8 @@ from penstock.storage.disk import Disk, NoSuchFile
 from penstock.storage.log import PartitionLog
 from penstock.storage.log.file_names import TEMPORARY
 from penstock.storage.log.files import FileKind, frame, read_file, replace_durably, unframe
+from penstock.storage.sealing import BrokenEnvelope, KeyVault
+from penstock.storage.sealing.vault import master_key_of
 
 READ_BYTES = 1 << 20
 # In batches of versions that did not store the term a second time.
@@ -75,6 +82,8 @@ class EntriesMissing(CorruptionError):
 
 DIRECTORY = "meta/raft"
 SUFFIX = ".snapshot"
+# A snapshot that does not open is kept under this name: perhaps it is the key that is wrong.
+UNOPENED = ".unopened"
 KEPT = 2
 _HEAD = struct.Struct("<qqI")
 _NAME = "ballot"
@@ -96,6 +105,8 @@ class RaftStorage:
         self._entries: list[Entry] = list(read_entries(log))
         self.first = Index(log.start + 1)
         self.end = self._end_of_facts()
+        # How its snapshots are encrypted, if they are.
+        self.seal: SnapshotSeal | None = None
 
     @property
     def last(self) -> Index:
@@ -260,17 +271,50 @@ def _decode_head(content: bytes) -> tuple[SnapshotMeta, bytes]:
     return SnapshotMeta(Index(index), Term(term), members), bytes(payload[start:])
 
 
-def write_snapshot(disk: Disk, index: Index, content: bytes) -> None:
+class SnapshotSeal:
+    """How the snapshots of a data directory are encrypted."""
+
+    def __init__(self, vault: KeyVault, directory_id: UUID) -> None:
+        self.vault = vault
+        self._directory_id = directory_id
+        # Threads that replace files: one at a time, so that none brings back what another has removed.
+        self.lock = Lock()
+
+    def close(self, index: Index, content: bytes) -> bytes:
+        return frame(FileKind.SEALED_METADATA, self.vault.close_envelope(content, self._purpose(index)))
+
+    def open(self, index: Index, content: bytes) -> bytes:
+        """Raises CorruptionError, also for a snapshot in clear, or KeyUnavailable."""
+        return self.vault.open_envelope(_envelope(content), self._purpose(index))
+
+    def _purpose(self, index: Index) -> bytes:
+        return b"penstock metadata snapshot %d of %s" % (index, self._directory_id.bytes)
+
+
+def _envelope(content: bytes) -> bytes:
+    # The frame's CRC tells damage from a key that is not there: the key's name is not encrypted.
+    return bytes(unframe(FileKind.SEALED_METADATA, content))
+
+
+def write_snapshot(disk: Disk, index: Index, content: bytes, seal: SnapshotSeal | None = None) -> None:
     """Make a snapshot durable, and remove all but the two newest. Blocks."""
-    replace_durably(disk, DIRECTORY, _name(index), content)
-    for old in _list(disk)[:-KEPT]:
-        disk.remove(f"{DIRECTORY}/{_name(old)}")
+    with nullcontext() if seal is None else seal.lock:
+        stored = content if seal is None else seal.close(index, content)
+        replace_durably(disk, DIRECTORY, _name(index), stored)
+        for old in _list(disk)[:-KEPT]:
+            disk.remove(f"{DIRECTORY}/{_name(old)}")
 
 
-def read_snapshot(disk: Disk, meta: SnapshotMeta) -> bytes:
-    """The file of a snapshot as it is sent, or CorruptionError: nobody else gets to see damage. Blocks."""
+def _read(disk: Disk, index: Index, seal: SnapshotSeal | None) -> bytes | None:
+    """The frame in a snapshot's file; None if there is no file."""
+    content = read_file(disk, f"{DIRECTORY}/{_name(index)}")
+    return content if content is None or seal is None else seal.open(index, content)
+
+
+def read_snapshot(disk: Disk, meta: SnapshotMeta, seal: SnapshotSeal | None = None) -> bytes:
+    """A snapshot as it is sent, or CorruptionError: nobody else gets to see damage. Blocks."""
     path = f"{DIRECTORY}/{_name(meta.index)}"
-    content = read_file(disk, path)
+    content = _read(disk, meta.index, seal)
     if content is None:
         raise CorruptionError(f"{path} is missing")
     if _decode_head(content)[0] != meta:
@@ -278,16 +322,16 @@ def read_snapshot(disk: Disk, meta: SnapshotMeta) -> bytes:
     return content
 
 
-def drop_damaged_snapshots(disk: Disk, newest: Index) -> list[str]:
+def drop_damaged_snapshots(disk: Disk, newest: Index, seal: SnapshotSeal | None = None) -> list[str]:
     """Remove older snapshots that nobody could fall back on; returns their names. Blocks."""
     dropped = []
     for index in _list(disk):
-        content = read_file(disk, f"{DIRECTORY}/{_name(index)}") if index < newest else None
         try:
+            content = _read(disk, index, seal) if index < newest else None
             if content is not None:
                 _decode_head(content)
-        except CorruptionError:
-            remove_snapshot(disk, index)
+        except CorruptionError as damage:
+            _drop(disk, index, damage)
             dropped.append(_name(index))
     return dropped
 
@@ -298,19 +342,68 @@ def remove_snapshot(disk: Disk, index: Index) -> None:
         disk.remove(f"{DIRECTORY}/{_name(index)}")
 
 
-def load_newest(disk: Disk) -> MetadataSnapshot | None:
-    """The newest readable snapshot; unreadable ones are removed. Blocks."""
+def _drop(disk: Disk, index: Index, damage: CorruptionError) -> None:
+    path = f"{DIRECTORY}/{_name(index)}"
+    if isinstance(damage, BrokenEnvelope):
+        disk.rename(path, path + UNOPENED)
+    else:
+        disk.remove(path)
+
+
+def load_newest(disk: Disk, seal: SnapshotSeal | None = None) -> MetadataSnapshot | None:
+    """The newest readable snapshot; unreadable ones are removed. Blocks.
+
+    Raises KeyUnavailable if it is only a key that is missing.
+    """
     for name in disk.listdir(DIRECTORY):
         if name.endswith(SUFFIX + TEMPORARY):
             disk.remove(f"{DIRECTORY}/{name}")
     for index in reversed(_list(disk)):
         path = f"{DIRECTORY}/{_name(index)}"
         try:
-            return decode_snapshot(read_file(disk, path) or b"")
+            return decode_snapshot(_read(disk, index, seal) or b"")
         except CorruptionError as damage:
             events.warning("metadata.snapshot_damaged", name=path, reason=str(damage))
-            disk.remove(path)
+            _drop(disk, index, damage)
     return None
+
+
+def seal_plain_snapshots(disk: Disk, seal: SnapshotSeal) -> int:
+    """Encrypt the snapshots of a directory that was in clear so far; returns how many. Blocks."""
+    count = 0
+    for index in _list(disk):
+        content = read_file(disk, f"{DIRECTORY}/{_name(index)}") or b""
+        with suppress(CorruptionError):
+            # One that is encrypted or damaged is not one in clear.
+            if _decode_head(content)[0].index == index:
+                replace_durably(disk, DIRECTORY, _name(index), seal.close(index, content))
+                count += 1
+    return count
+
+
+def rewrap_snapshots(disk: Disk, seal: SnapshotSeal) -> int:
+    """Encrypt snapshots under the current master key that are under another; returns how many. Blocks.
+
+    One that does not open stays as it is: the scrub finds it.
+    """
+    count = 0
+    for index in _list(disk):
+        with seal.lock, suppress(CorruptionError):
+            content = read_file(disk, f"{DIRECTORY}/{_name(index)}")
+            if content is not None and master_key_of(_envelope(content)) != seal.vault.keys.current:
+                plain = seal.open(index, content)
+                replace_durably(disk, DIRECTORY, _name(index), seal.close(index, plain))
+                count += 1
+    return count
+
+
+def snapshot_keys(disk: Disk) -> list[str]:
+    """The master keys that encrypted snapshots are under, one for each. Blocks."""
+    found = []
+    for index in _list(disk):
+        with suppress(CorruptionError):
+            found.append(master_key_of(_envelope(read_file(disk, f"{DIRECTORY}/{_name(index)}") or b"")))
+    return found
 
 
 def _list(disk: Disk) -> list[Index]:

@@ -10,6 +10,7 @@
                         ReceiveRecords, …             and how dead letters are moved
     DelayPeers ──────── SubmitDelayCommand            records that are published later
     AuditTopic ──────── AppendAudit                   entries of audit logs, for the leader of `__audit`
+    LiveBrokersBarrier  AwaitMetadata                 who may what counts on every broker
 
 A request gets one reply, or none: then the caller is notified that it was lost, because the link
 ended or the timeout passed. A request that arrives twice is handled once. Nothing is retried
@@ -467,6 +468,56 @@ class AppendAuditReply(Struct, frozen=True):
     problem: str | None = None
 
 
+class AwaitMetadata(Struct, frozen=True):
+    """Reply once the receiver's committed image has every fact below `end`."""
+
+    end: Offset
+
+
+class AwaitMetadataReply(Struct, frozen=True):
+    """The receiver judges by that image from now on."""
+
+
+class RotateMasterKey(Struct, frozen=True):
+    """Have another master key; with `reseal`, write old segments again as well."""
+
+    reseal: bool = False
+
+
+class RotateMasterKeyReply(Struct, frozen=True):
+    """The current key, and whether it was another one before; or the error."""
+
+    current: str = ""
+    is_new: bool = False
+    error: RpcError | None = None
+
+
+class DescribeMasterKeys(Struct, frozen=True):
+    """Ask a node for its `MasterKeysReply`."""
+
+
+class MasterKeysReply(Struct, frozen=True):
+    """The master keys of a node, and what it does about them; without a `service` it does not encrypt.
+
+    Rows of `keys`: name, how many things are under it, some of them. Times are in ms, -1 if not known.
+    """
+
+    service: str = ""
+    current: str = ""
+    created_ms: int = -1
+    phase: str = ""
+    rotated_ms: int = -1
+    logs_total: int = 0
+    logs_left: int = 0
+    keys: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
+    resealed_bytes: int = 0
+    reseal_logs_total: int = 0
+    reseal_logs_left: int = 0
+    left_out: tuple[str, ...] = ()
+    resealed_ms: int = -1
+    problem: str = ""
+
+
 RpcRequest: TypeAlias = (
     Introduction
     | JoinQuorum
@@ -490,6 +541,9 @@ RpcRequest: TypeAlias = (
     | PeekQueue
     | SubmitDelayCommand
     | AppendAudit
+    | AwaitMetadata
+    | RotateMasterKey
+    | DescribeMasterKeys
 )
 RpcReply: TypeAlias = (
     IntroductionReply
@@ -514,6 +568,9 @@ RpcReply: TypeAlias = (
     | PeekQueueReply
     | SubmitDelayCommandReply
     | AppendAuditReply
+    | AwaitMetadataReply
+    | RotateMasterKeyReply
+    | MasterKeysReply
 )
 RpcMessage: TypeAlias = RpcRequest | RpcReply
 # The place in this list is the number on the wire: append only.
@@ -562,6 +619,12 @@ MESSAGES: tuple[type[RpcMessage], ...] = (
     SubmitDelayCommandReply,
     AppendAudit,
     AppendAuditReply,
+    AwaitMetadata,
+    AwaitMetadataReply,
+    RotateMasterKey,
+    RotateMasterKeyReply,
+    DescribeMasterKeys,
+    MasterKeysReply,
 )
 _NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
 

@@ -39,6 +39,7 @@ Left out: machines that span partitions; replies that need not wait for the log.
 """
 
 from penstock.broker.coordinator.coordinators import (
+    KEY_CHARS_MAX,
     Coordinators,
     InternalTopicCreator,
     LedPartitions,
@@ -72,6 +73,7 @@ __all__ = [
     "CoordinatorState",
     "InternalTopicCreator",
     "LedPartitions",
+    "KEY_CHARS_MAX",
     "partition_of",
     "java_hash",
 ]

@@ -34,6 +34,11 @@ NO_TOPIC = ApiError(
 )
 NO_LOG_YET = ApiError(ErrorKind.COORDINATOR_LOADING, "the coordinator's log is being opened")
 NOT_HERE = ApiError(ErrorKind.NOT_COORDINATOR)
+# Group ids and transactional ids have at most 8,000 characters; the key of a queue names its topic besides.
+KEY_CHARS_MAX = 8_100
+KEY_TOO_LONG = ApiError(ErrorKind.INVALID_REQUEST, f"an id has at most {KEY_CHARS_MAX} characters")
+# The partitions of longer keys are not remembered: a client would choose what that takes.
+REMEMBERED_CHARS_MAX = 256
 
 
 class LedPartitions(Protocol):
@@ -62,12 +67,20 @@ def java_hash(text: str) -> int:
     return hashed - (_BITS + 1) if hashed & _SIGN else hashed
 
 
-@functools.lru_cache(maxsize=4096)
 def partition_of(key: str, partitions: int) -> int:
     """The partition that coordinates the key; it is asked for with every heartbeat."""
+    if len(key) > REMEMBERED_CHARS_MAX:
+        return _partition_of(key, partitions)
+    return _remembered_partition_of(key, partitions)
+
+
+def _partition_of(key: str, partitions: int) -> int:
     hashed = java_hash(key)
     # The smallest integer has no positive counterpart in Java: it counts as 0 there.
     return 0 if hashed == -_SIGN else abs(hashed) % partitions
+
+
+_remembered_partition_of = functools.lru_cache(maxsize=4096)(_partition_of)
 
 
 class _Replies:
@@ -132,7 +145,12 @@ class Coordinators(Generic[M, C, F]):
         if self._topic is None:
             self._create_topic()
             return NO_TOPIC
-        index = partition_of(key, self._count)
+        if len(key) <= REMEMBERED_CHARS_MAX:
+            index = _remembered_partition_of(key, self._count)
+        elif len(key) <= KEY_CHARS_MAX:
+            index = _partition_of(key, self._count)
+        else:
+            return KEY_TOO_LONG
         coordinator = self._led.get(index)
         return self.at(index) if coordinator is None else coordinator
 
@@ -148,6 +166,9 @@ class Coordinators(Generic[M, C, F]):
 
     def locate(self, key: str, done: Callable[[NodeId | ApiError], None]) -> None:
         """Find the node that coordinates the key; the topic is created on the first call."""
+        if len(key) > KEY_CHARS_MAX:
+            done(KEY_TOO_LONG)
+            return
 
         def created(error: ApiError | None) -> None:
             done(error or self.leader_at(partition_of(key, self._count)))

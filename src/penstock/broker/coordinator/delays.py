@@ -23,6 +23,7 @@ from penstock.core.delays import (
     DelayCoordinator,
     DelayFact,
     DelayOptions,
+    FindDelays,
     ListDelays,
     ReleaseDelays,
     TakeDueDelays,
@@ -81,7 +82,7 @@ class DelayService:
             lambda: DelayCoordinator(runtime.clock.wall(), options.machine),
             delay_records,
             DelayObserver(metrics, self._due),
-            (ListDelays, ReleaseDelays),
+            (FindDelays, ListDelays, ReleaseDelays),
             # What comes of a take is decided by `EndDelays`, which stands behind it in the log.
             unlogged_commands=(TakeDueDelays,),
             transactional=DelayTransactions(),

@@ -1,6 +1,8 @@
 """Metrics of consumer groups: lag, consumption and rebalances."""
 
+from collections.abc import Iterable
 from functools import partial
+from itertools import chain, islice
 from typing import NamedTuple, Protocol, TypeGuard, assert_never
 
 from penstock.broker.partitions import Replica
@@ -16,6 +18,7 @@ from penstock.core.groups import (
     GroupStored,
     GroupType,
     MemberRemoved,
+    MembersRemoved,
     OffsetCommitted,
     OffsetDeleted,
     RebalanceCompleted,
@@ -37,6 +40,8 @@ from penstock.storage.log import PartitionLog
 
 _MS_PER_SECOND = 1_000
 REMEMBERED_MAX = 10_000
+MEMBERS_ASKED_MAX = 50
+REMEMBERED_CHARS_MAX = 300
 REBALANCE_BOUNDS_NS = (
     *(10 * MILLISECOND, 50 * MILLISECOND, 100 * MILLISECOND, 250 * MILLISECOND, 500 * MILLISECOND),
     *(1 * SECOND, 2 * SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND, 60 * SECOND, 300 * SECOND),
@@ -208,6 +213,8 @@ class ConsumptionTracker:
 
     def looked_up(self, reader: ClientKey, partition: TopicPartition, offset: Offset) -> None:
         """A client looked up where to start."""
+        if len(reader.client_id) > REMEMBERED_CHARS_MAX:
+            return
         key = (reader, partition)
         self._begins.pop(key, None)
         self._begins[key] = offset
@@ -223,23 +230,20 @@ class ConsumptionTracker:
 
     def _begin(self, image: GroupImage, fact: OffsetCommitted) -> Offset:
         group, consumers = image.groups.get(fact.group_id), image.consumers.get(fact.group_id)
-        members: list[StoredMember | ConsumerMemberStored] = []
-        if group is not None:
-            members += group.members
+        members: Iterable[StoredMember | ConsumerMemberStored] = () if group is None else group.members
         if consumers is not None:
-            members += consumers.members.values()
-        for member in members:
+            members = chain(members, consumers.members.values())
+        # Asked for each partition that is committed: in a large group, not all are looked at.
+        for member in islice(members, MEMBERS_ASKED_MAX):
             reader = ClientKey(member.client_id, member.client_host)
             begin = self._begins.pop((reader, fact.partition), None)
             if begin is not None:
                 return begin
         return fact.offset
 
-    def deletes(self, image: GroupImage, group_id: str, gone: TopicPartition) -> None:
-        """A position is about to be removed; with the last one of a topic, its metric is removed too."""
-        left = [partition for partition in image.offsets_of(group_id) if partition != gone]
-        if all(partition.topic != gone.topic for partition in left):
-            self._consumed.forget(group_id, gone.topic)
+    def forget(self, group_id: str, topic: str) -> None:
+        """The group's last position in the topic is about to be removed."""
+        self._consumed.forget(group_id, topic)
 
 
 class GroupMetricsRecorder:
@@ -250,6 +254,8 @@ class GroupMetricsRecorder:
         self._consumption = consumption
         self._lags = lags
         self._shown: dict[tuple[str, TopicPartition], None] = {}
+        # How many of a group in a topic.
+        self._shown_of: dict[tuple[str, str], int] = {}
         self._groups_shown: dict[tuple[str, GroupType], None] = {}
 
     def on_fact(self, machine: GroupCoordinator, fact: Fact, *, is_new: bool) -> None:
@@ -261,8 +267,7 @@ class GroupMetricsRecorder:
                 for pending in machine.image.pending.of_producer(fact.producer_id):
                     self._on_position(machine.image, pending.position, is_new=is_new)
         elif isinstance(fact, OffsetDeleted):
-            self._hide(fact.group_id, fact.partition)
-            self._consumption.deletes(machine.image, fact.group_id, fact.partition)
+            self._on_position_deleted(fact)
         elif isinstance(fact, GroupStored | ConsumerGroupStored | ShareGroupStored):
             self._show_group(machine.image, fact.group_id, _type_of(fact))
         elif isinstance(fact, GroupDeleted | ConsumerGroupDeleted) or _deletes_share_group(fact):
@@ -274,6 +279,10 @@ class GroupMetricsRecorder:
             self._consumption.commits(image, position)
         if (position.group_id, position.partition) not in self._shown:
             self._show(image, position.group_id, position.partition)
+
+    def _on_position_deleted(self, fact: OffsetDeleted) -> None:
+        if self._hide(fact.group_id, fact.partition):
+            self._consumption.forget(fact.group_id, fact.partition.topic)
 
     def on_load_failed(self, partition: TopicPartition) -> None:
         self._metrics.load_failures.of(partition).count += 1
@@ -310,6 +319,10 @@ class GroupMetricsRecorder:
                 )
             case MemberRemoved():
                 self.member_removed(event)
+            case MembersRemoved():
+                events.info(
+                    "group.members_removed", group=event.group_id, members=event.members, reason=event.reason
+                )
             case ShareGroupRemoved():
                 self.share_group_removed(event)
             case _:
@@ -336,15 +349,25 @@ class GroupMetricsRecorder:
 
     def _show(self, image: GroupImage, group_id: str, partition: TopicPartition) -> None:
         self._shown[group_id, partition] = None
+        of_topic = group_id, partition.topic
+        self._shown_of[of_topic] = self._shown_of.get(of_topic, 0) + 1
         lags, metrics = self._lags, self._metrics
         metrics.lag.read(partial(lags.records, image, group_id, partition), group_id, *partition)
         metrics.lag_seconds.read(partial(lags.seconds, image, group_id, partition), group_id, *partition)
 
-    def _hide(self, group_id: str, partition: TopicPartition) -> None:
-        self._shown.pop((group_id, partition), None)
+    def _hide(self, group_id: str, partition: TopicPartition) -> bool:
+        """Returns whether it was the last position of the group in the topic."""
+        if (group_id, partition) not in self._shown:
+            return False
+        del self._shown[group_id, partition]
         self._lags.forget(group_id, partition)
         self._metrics.lag.forget(group_id, *partition)
         self._metrics.lag_seconds.forget(group_id, *partition)
+        of_topic = group_id, partition.topic
+        left = self._shown_of.pop(of_topic) - 1
+        if left:
+            self._shown_of[of_topic] = left
+        return not left
 
 
 def _deletes_share_group(fact: Fact) -> TypeGuard[ShareFactDeleted]:

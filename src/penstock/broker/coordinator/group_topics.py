@@ -16,6 +16,8 @@ from penstock.core.metadata.topic_names import is_internal
 from penstock.core.model import NodeId, TopicId, TopicName, TopicPartition
 
 REMEMBERED_MAX = 10_000
+# Groups may have very long names, which are not kept when they are gone.
+REMEMBERED_CHARS_MAX = 300
 # The session timeout and the heartbeat interval, each with its bounds.
 TIMEOUT_KEYS = {
     GroupType.CONSUMER: (
@@ -130,11 +132,11 @@ class GroupTimeouts:
     def __call__(self, group_id: str) -> ConsumerGroupTimeouts:
         found = self._found.get(group_id)
         if found is None:
-            if len(self._found) >= REMEMBERED_MAX:
-                self._found.clear()
-            found = self._found[group_id] = ConsumerGroupTimeouts(
-                *[self._bounded(group_id, *keys) for keys in self._keys]
-            )
+            found = ConsumerGroupTimeouts(*[self._bounded(group_id, *keys) for keys in self._keys])
+            if len(group_id) <= REMEMBERED_CHARS_MAX:
+                if len(self._found) >= REMEMBERED_MAX:
+                    self._found.clear()
+                self._found[group_id] = found
         return found
 
     def on_metadata(self, image: MetadataImage) -> None:

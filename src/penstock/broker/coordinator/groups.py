@@ -14,9 +14,11 @@ commits come through `broker.transactions.offset_commits`.
 A member of a share group may have leases on records when it is gone: `MemberReleases` gives them back.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from functools import partial
+from itertools import chain, islice
 from typing import Protocol
 from uuid import UUID
 
@@ -51,6 +53,7 @@ from penstock.core.groups import (
     GroupOptions,
     GroupType,
     Heartbeat,
+    HeldBytes,
     ListedGroup,
     ListedGroups,
     ListGroups,
@@ -59,6 +62,7 @@ from penstock.core.groups import (
     OffsetCommitted,
     OffsetDeleted,
     ReloadTopics,
+    Reply,
     ShareGroupOptions,
     ShareGroupRemoved,
 )
@@ -75,15 +79,22 @@ from penstock.core.model import (
     TopicPartition,
 )
 from penstock.core.records import ControlRecord
-from penstock.runtime import Runtime
+from penstock.runtime import Runtime, Timers
 
 _MS_PER_MINUTE = 60_000
 # How often committed positions are counted.
 COUNT_NS = 100 * MILLISECOND
-# How often what members have sent is counted, over all groups.
-METADATA_COUNT_NS = 1_000 * MILLISECOND
+# What the metadata of a position may always have, and otherwise: this part of the memory that is left for it.
+SMALL_POSITION_METADATA = 128
+POSITION_METADATA_PART = 1_024
+# Members that send little have so many times the memory of those that send much: they are refused last.
+SMALL_MEMBERS_FACTOR = 8
+# Clients of one host get this part of it.
+HOST_PART = 2
 # Records have room for 32,767 bytes, whatever the characters.
 GROUP_ID_CHARS_MAX = 8_000
+# Groups in a list that are looked at in one turn.
+LISTED_PER_TURN_MAX = 2_000
 NOT_SURE = ApiError(
     ErrorKind.COORDINATOR_NOT_AVAILABLE, "this broker has lost contact with the controller; try again"
 )
@@ -108,7 +119,9 @@ class GroupServiceOptions:
     timeouts: tuple[GroupTimeouts, ...] = ()
     releases: MemberReleases | None = None
     position_bytes_max: int = 256 << 20
-    # What members of classic groups may send about themselves, all together.
+    # What the metadata of positions may take of that.
+    position_metadata_bytes_max: int = 32 << 20
+    # What groups and members may take, all together, before those that send much are refused.
     metadata_bytes_max: int = 32 << 20
 
 
@@ -147,6 +160,7 @@ def options_of_node(
         CoordinatorOptions(commit_timeout_ms=number("offsets.commit.timeout.ms")),
         (timeouts, share_timeouts),
         position_bytes_max=number("offsets.memory.max.bytes"),
+        position_metadata_bytes_max=number("offsets.metadata.memory.max.bytes"),
         metadata_bytes_max=number("group.metadata.memory.max.bytes"),
     )
 
@@ -167,6 +181,10 @@ class GroupObserver(GroupMetricsRecorder):
     ) -> None:
         super().__init__(metrics, lags, consumption)
         self._releases = releases
+
+    def on_closed(self, machine: GroupCoordinator) -> None:
+        super().on_closed(machine)
+        machine.close()
 
     def member_removed(self, event: MemberRemoved) -> None:
         super().member_removed(event)
@@ -201,18 +219,25 @@ class GroupService:
         self._lags = LagReader(partitions, runtime.clock)
         self._topics = GroupTopics()
         self._timeouts = options.timeouts
-        machine = replace(options.machine, has_room=self._has_room, has_member_room=self._has_member_room)
+        machine = replace(
+            options.machine,
+            has_room=self._has_room,
+            metadata_room=self._metadata_room,
+            has_member_room=self._has_member_room,
+        )
         self._position_bytes_max = options.position_bytes_max
+        self._position_metadata_bytes_max = options.position_metadata_bytes_max
         self._metadata_bytes_max = options.metadata_bytes_max
-        # What members have sent, with those that joined since it was counted, and when it is counted again.
-        self._metadata_bytes = 0
-        self._metadata_counted_until = Instant(0)
+        self._small_metadata_bytes = options.machine.small_metadata_bytes
+        # What groups and members take, over all coordinators.
+        self._held = HeldBytes()
         # What positions take, and until when that is taken for true.
         self._counted_until = Instant(0)
         self.position_bytes = 0
+        self.position_metadata_bytes = 0
         spec: CoordinatorSpec[GroupCoordinator, Command, Fact] = CoordinatorSpec(
             OFFSETS_TOPIC,
-            lambda: GroupCoordinator(machine, self._topics),
+            lambda: GroupCoordinator(machine, self._topics, self._held),
             group_records,
             GroupObserver(self.metrics, self._lags, self.consumption, options.releases),
             (
@@ -226,27 +251,45 @@ class GroupService:
         )
         self._coordinators = Coordinators(node_id, runtime, partitions, topics, spec, options.coordinator)
         self._clock = runtime.clock
+        self._timers = runtime.timers
         self._lease = partitions.lease
         self._image = MetadataImage()
 
     def _has_room(self) -> bool:
         """Whether groups may have more positions, over all coordinators of this node."""
-        now = self._clock.now()
-        if now >= self._counted_until:
-            self._counted_until = Instant(now + COUNT_NS)
-            self.position_bytes = sum([each.machine.image.position_bytes for each in self._coordinators])
+        self._count_positions()
         return self.position_bytes < self._position_bytes_max
 
-    def _has_member_room(self, size_bytes: int) -> bool:
-        """Whether a member may join with so much metadata."""
+    def _metadata_room(self) -> int:
+        """How much metadata a position may get: the less is left for it, the less one may have.
+
+        So whoever asks for most is refused first. A little is always allowed: clients note a time there.
+        """
+        self._count_positions()
+        left_bytes = self._position_metadata_bytes_max - self.position_metadata_bytes
+        return max(SMALL_POSITION_METADATA, left_bytes // POSITION_METADATA_PART)
+
+    def _count_positions(self) -> None:
         now = self._clock.now()
-        if now >= self._metadata_counted_until:
-            self._metadata_counted_until = Instant(now + METADATA_COUNT_NS)
-            self._metadata_bytes = sum([each.machine.metadata_bytes for each in self._coordinators])
-        if self._metadata_bytes + size_bytes > self._metadata_bytes_max:
+        if now < self._counted_until:
+            return
+        self._counted_until = Instant(now + COUNT_NS)
+        images = [each.machine.image for each in self._coordinators]
+        # What transactions have not decided yet takes as much as what is committed.
+        self.position_bytes = sum([each.position_bytes + each.pending.size_bytes for each in images])
+        self.position_metadata_bytes = sum(
+            [each.metadata_bytes + each.pending.metadata_bytes for each in images]
+        )
+
+    def _has_member_room(self, host: str, size_bytes: int) -> bool:
+        """Whether a client of this host may have so many bytes kept, over all coordinators of this node."""
+        bytes_max = self._metadata_bytes_max
+        if size_bytes <= self._small_metadata_bytes:
+            bytes_max *= SMALL_MEMBERS_FACTOR
+        held = self._held
+        if held.total + size_bytes > bytes_max:
             return False
-        self._metadata_bytes += size_bytes
-        return True
+        return held.of(host) + size_bytes <= bytes_max // HOST_PART
 
     @property
     def positions(self) -> int:
@@ -295,19 +338,18 @@ class GroupService:
             done(NOT_SURE)
             return
 
-        def gathered(listed: list[ListedGroups] | ApiError) -> None:
-            if isinstance(listed, ApiError):
-                done(listed)
-            else:
-                rows = chain.from_iterable(each.groups for each in listed)
-                done(ListedGroups(tuple(sorted(rows, key=_group_id))))
-
-        self._coordinators.ask_each(
-            lambda on_reply: ListGroups(on_reply=on_reply, states=states, types=types), gathered
-        )
+        _Listing(
+            list(self._coordinators),
+            self._timers,
+            ListGroups(on_reply=_unheard, states=states, types=types),
+            done,
+        ).start()
 
     def locate(self, group_id: str, done: Callable[[NodeId | ApiError], None]) -> None:
         """Find the node that coordinates the group; the offsets topic is created on the first call."""
+        if len(group_id) > GROUP_ID_CHARS_MAX:
+            done(TOO_LONG)
+            return
         self._coordinators.locate(group_id, done)
 
     def looked_up(self, reader: ClientKey, partition: TopicPartition, offset: Offset) -> None:
@@ -346,10 +388,9 @@ class GroupService:
         gone = [before.topic_by_id(topic_id) for topic_id in before.topics.keys_missing_in(image.topics)]
         names = frozenset([topic.name for topic in gone if topic is not None])
         if names:
-            # Once for all of them: every coordinator looks at every position that it has.
-            for coordinator in self._coordinators:
-                # A callback of its own: the coordinator distinguishes commands that wait by it.
-                coordinator.submit(ForgetTopics(on_reply=lambda _: None, topics=names))
+            self._coordinators.ask_each(
+                lambda on_reply: ForgetTopics(on_reply=on_reply, topics=names), lambda _: None
+            )
 
     def roles_changed(self) -> None:
         """The node leads other partitions than before."""
@@ -362,24 +403,94 @@ class GroupService:
     def __iter__(self) -> Iterator[Coordinator[GroupCoordinator, Command, Fact]]:
         return iter(self._coordinators)
 
-    def _corrections(self, machine: GroupCoordinator) -> list[Fact]:
+    def _corrections(self, machine: GroupCoordinator) -> Iterator[Fact | None]:
         """What a rewrite that did not end has overtaken, and positions in topics that are gone."""
-        return [*machine.image.pending.overtaken(), *self._stale_positions(machine)]
+        return chain(machine.image.pending.overtaken(), self._stale_positions(machine))
 
-    def _stale_positions(self, machine: GroupCoordinator) -> list[Fact]:
+    def _stale_positions(self, machine: GroupCoordinator) -> Iterator[Fact | None]:
         """Positions in topics that were deleted while another node, or none, led these groups."""
         image = machine.image
-        committed = [position for offsets in image.offsets.values() for position in offsets.values()]
         pending = [fact.position for fact in image.pending]
-        return [
-            OffsetDeleted(position.group_id, position.partition)
-            for position in committed + pending
-            if not self._is_current(position)
-        ]
+        committed = (
+            position for offsets in list(image.offsets.values()) for position in list(offsets.values())
+        )
+        for position in chain(committed, pending):
+            is_current = self._is_current(position)
+            yield None if is_current else OffsetDeleted(position.group_id, position.partition)
 
     def _is_current(self, position: OffsetCommitted) -> bool:
         topic_id = self._image.topic_id(position.partition.topic)
         return topic_id is not None and position.topic_id in (None, topic_id)
+
+
+class _Listing:
+    """Lists the groups of coordinators: some of them in each turn, and then all of them in order."""
+
+    def __init__(
+        self,
+        coordinators: Sequence[Coordinator[GroupCoordinator, Command, Fact]],
+        timers: Timers,
+        command: ListGroups,
+        done: Callable[[ListedGroups | ApiError], None],
+    ) -> None:
+        self._timers = timers
+        self._command = command
+        self._done = done
+        self._unasked = _portions_of(coordinators)
+        self._listed: list[tuple[ListedGroup, ...]] = []
+        self._refused: ApiError | None = None
+        # One for the end, so that nothing is done before all were asked.
+        self._waiting = 1
+
+    def start(self) -> None:
+        portion = next(self._unasked, None)
+        if portion is None:
+            self._end_one()
+            return
+        coordinator, group_ids = portion
+        self._waiting += 1
+        # A callback of its own: the coordinator distinguishes commands that wait by it.
+        coordinator.submit(replace(self._command, on_reply=partial(self._take), group_ids=group_ids))
+        self._timers.soon(self.start)
+
+    def _take(self, reply: Reply) -> None:
+        if isinstance(reply, ListedGroups):
+            self._listed.append(reply.groups)
+        elif isinstance(reply, ApiError) and reply.kind is not ErrorKind.NOT_COORDINATOR:
+            # One that was given up meanwhile is listed by another node.
+            self._refused = reply
+        self._end_one()
+
+    def _end_one(self) -> None:
+        self._waiting -= 1
+        if self._waiting:
+            return
+        if self._refused is not None:
+            self._done(self._refused)
+        else:
+            self._put_in_order(heapq.merge(*self._listed, key=_group_id), [])
+
+    def _put_in_order(self, merged: Iterator[ListedGroup], rows: list[ListedGroup]) -> None:
+        portion = list(islice(merged, LISTED_PER_TURN_MAX))
+        rows += portion
+        if len(portion) < LISTED_PER_TURN_MAX:
+            self._done(ListedGroups(tuple(rows)))
+        else:
+            self._timers.soon(partial(self._put_in_order, merged, rows))
+
+
+def _portions_of(
+    coordinators: Sequence[Coordinator[GroupCoordinator, Command, Fact]],
+) -> Iterator[tuple[Coordinator[GroupCoordinator, Command, Fact], tuple[str, ...]]]:
+    for coordinator in coordinators:
+        group_ids = coordinator.machine.group_ids()
+        # One that has no groups is asked, too: it may be loading.
+        for start in range(0, max(1, len(group_ids)), LISTED_PER_TURN_MAX):
+            yield coordinator, tuple(group_ids[start : start + LISTED_PER_TURN_MAX])
+
+
+def _unheard(_: object) -> None:
+    """In the place of the callback of each command."""
 
 
 def _group_id(group: ListedGroup) -> str:

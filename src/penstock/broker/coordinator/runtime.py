@@ -27,8 +27,9 @@ and puts them into a `CoordinatorSpec`.
 """
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.broker.coordinator.log_replay import STEP_BYTES, LogReplay, ReplayRequest
@@ -58,6 +59,8 @@ START_OVER_MS = 500
 LEASE_RETRY_MS = 100
 # Doubled with every failure: reading a damaged log again costs time on the loop.
 LOAD_RETRY_MS, LOAD_RETRY_MS_MAX = 500, 60_000
+# Facts that are appended in one turn where there may be any number, and replies that are given in one.
+FACTS_PER_TURN_MAX, REPLIES_PER_TURN_MAX = 500, 100
 # Batches stay below Kafka's default limit for a message.
 BATCH_BYTES_MAX = 900_000
 _OVERHEAD_BYTES = 30
@@ -163,7 +166,7 @@ class CoordinatorObserver(Protocol[M_contra, F_contra]):
         """A coordinator could not be rebuilt from its log."""
 
 
-def nothing_to_correct(_: object) -> Sequence[Any]:
+def nothing_to_correct(_: object) -> Iterable[Any]:
     """For machines whose logs need no correction."""
     return ()
 
@@ -181,8 +184,9 @@ class CoordinatorSpec(Generic[M, C, F]):
     served_below_min_isr: tuple[type, ...] = ()
     # Commands that only this node itself sends: they are decided without a lease.
     own_commands: tuple[type, ...] = ()
-    # What to append before the first command, to correct for changes while there was no leader.
-    corrections: Callable[[M], Sequence[F]] = nothing_to_correct
+    # What to append before the first command, to correct for changes while there was no leader; None where
+    # there was nothing to correct, so that looking takes turns.
+    corrections: Callable[[M], Iterable[F | None]] = nothing_to_correct
     # For machines that take part in clients' transactions.
     transactional: TransactionalFacts[F] | None = None
     # For machines that read their records again: the fact with the offset of its record.
@@ -431,11 +435,22 @@ class Coordinator(Generic[M, C, F]):
         if error is not None:
             self._load_failed(error)
             return
-        self.state = CoordinatorState.ACTIVE
         self._retry_ms = LOAD_RETRY_MS
-        corrections = self._spec.corrections(self.machine)
-        if not corrections or self.append(corrections):
-            self._settle(self.machine.resume(Now(self._clock.now(), self._clock.wall())))
+        self._correct(self.machine, iter(self._spec.corrections(self.machine)))
+
+    def _correct(self, machine: M, corrections: Iterator[F | None]) -> None:
+        """Append corrections, a portion in a turn, and begin to serve when all are in the log."""
+        if self.state is not CoordinatorState.LOADING or self.machine is not machine:
+            return
+        portion = list(islice(corrections, FACTS_PER_TURN_MAX))
+        facts = [fact for fact in portion if fact is not None]
+        if facts and not self.append(facts):
+            return
+        if len(portion) == FACTS_PER_TURN_MAX:
+            self._timers.soon(partial(self._correct, machine, corrections))
+            return
+        self.state = CoordinatorState.ACTIVE
+        self._settle(machine.resume(Now(self._clock.now(), self._clock.wall())))
 
     def _load_failed(self, error: PenstockError) -> None:
         """Retry later: the device may recover, or an operator may restore a segment."""
@@ -485,6 +500,10 @@ class Coordinator(Generic[M, C, F]):
             self._release(replies)
 
     def _release(self, replies: Sequence[tuple[Callable[[Any], None], Any]]) -> None:
+        if len(replies) > REPLIES_PER_TURN_MAX:
+            # Those of a large group, whose members all wait for the same.
+            self._timers.soon(partial(self._release, replies[REPLIES_PER_TURN_MAX:]))
+            replies = replies[:REPLIES_PER_TURN_MAX]
         waiting = self._waiting
         has_lease = self._clock.now() < self._lease.until
         for on_reply, reply in replies:

@@ -18,6 +18,8 @@ from penstock.core.delays import (
     DelayList,
     DelayReply,
     DelayResults,
+    DelayTopics,
+    FindDelays,
     ListDelays,
     PendingDelay,
     ScheduleRecords,
@@ -75,6 +77,8 @@ class ListedDelays(NamedTuple):
 R = TypeVar("R")
 OnScheduled: TypeAlias = Callable[[Sequence[str | ApiError] | ApiError], None]
 OnCancelled: TypeAlias = Callable[[Sequence[ApiError | None] | ApiError], None]
+# Whether somebody may publish to a topic.
+MayWrite: TypeAlias = Callable[[str], bool]
 OnListed: TypeAlias = Callable[[ListedDelays | ApiError], None]
 
 
@@ -121,8 +125,11 @@ class DelayView:
 
         self._delays.when_created(created)
 
-    def cancel(self, delay_ids: Sequence[str], done: OnCancelled) -> None:
-        """Cancel delays; `done` gets None or an error for each, perhaps at once."""
+    def cancel(self, delay_ids: Sequence[str], done: OnCancelled, may_write: MayWrite | None = None) -> None:
+        """Cancel delays; `done` gets None or an error for each, perhaps at once.
+
+        With `may_write` their topics are asked for first: what is for others is as if it were not there.
+        """
         if not 0 < len(delay_ids) <= DELAYS_MAX:
             done(TOO_MANY)
             return
@@ -138,14 +145,53 @@ class DelayView:
                 wanted.setdefault(delay_id.partition, []).append((at, delay_id.id))
         for partition, pairs in wanted.items():
             results.expect()
-            self._peers.submit(
-                CancelDelays(
-                    on_reply=partial(results.take, [at for at, _ in pairs], [None] * len(pairs)),
-                    partition=partition,
-                    ids=tuple(each for _, each in pairs),
-                )
-            )
+            places, ids = [at for at, _ in pairs], tuple(each for _, each in pairs)
+            if may_write is None:
+                self._cancel(partition, ids, (), places, results)
+            else:
+                self._cancel_some(partition, ids, may_write, places, results)
         results.end()
+
+    def _cancel(
+        self,
+        partition: int,
+        ids: tuple[int, ...],
+        topics: tuple[str, ...],
+        places: Sequence[int],
+        results: "_Results[None]",
+    ) -> None:
+        on_reply = partial(results.take, places, [None] * len(ids))
+        self._peers.submit(CancelDelays(on_reply=on_reply, partition=partition, ids=ids, topics=topics))
+
+    def _cancel_some(
+        self,
+        partition: int,
+        ids: tuple[int, ...],
+        may_write: MayWrite,
+        places: Sequence[int],
+        results: "_Results[None]",
+    ) -> None:
+        """Cancel those whose topics may be written to."""
+
+        def found(reply: DelayReply) -> None:
+            if not isinstance(reply, DelayTopics) or len(reply.topics) != len(ids):
+                results.take(places, [None] * len(ids), reply)
+                return
+            allowed = {topic: may_write(topic) for topic in dict.fromkeys(reply.topics) if topic is not None}
+            chosen: list[tuple[int, int, str]] = []
+            for at, delay_id, topic in zip(places, ids, reply.topics, strict=True):
+                if topic is not None and allowed[topic]:
+                    chosen.append((at, delay_id, topic))
+                else:
+                    results.set(at, NOT_PENDING)
+            if not chosen:
+                results.end()
+                return
+            # With the topics: an id may have been cancelled and used again meanwhile.
+            mine, mine_ids, mine_topics = zip(*chosen, strict=True)
+            self._cancel(partition, mine_ids, mine_topics, mine, results)
+
+        self._peers.submit(FindDelays(on_reply=found, partition=partition, ids=ids))
 
     def list_pending(self, topic: str | None, count: int, after: str | None, done: OnListed) -> None:
         """List pending delays, partition by partition."""

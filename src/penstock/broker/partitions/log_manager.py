@@ -63,6 +63,7 @@ from penstock.storage.log import (
 from penstock.storage.log.file_names import IDENTITY
 from penstock.storage.log.files import encode_identity, replace_durably
 from penstock.storage.log.recovery import parents_of
+from penstock.storage.sealing import KeyUnavailable, KeyVault, LogVault, MasterKeys
 
 # A topic may have thousands of partitions, and others need the disk executor and the interpreter too. What
 # one piece of work has created is opened in one turn of the loop.
@@ -101,9 +102,10 @@ class LogCreator:
     the loop.
     """
 
-    def __init__(self, spawn: Executor, side_disk: Disk) -> None:
+    def __init__(self, spawn: Executor, side_disk: Disk, vault: KeyVault | None = None) -> None:
         self._spawn = spawn
         self._disk = side_disk
+        self._vault = vault
         self._created = CreatedReplicas(side_disk)
         self._orders: deque[LogCreation] = deque()
         self._underway = 0
@@ -138,10 +140,16 @@ class LogCreator:
         """Create the logs, and return why some could not be. Runs on a thread."""
         disk = self._disk
         errors: list[Exception | None] = []
-        for path, topic_id, _, options, position, *_ in orders:
+        for path, topic_id, partition, options, position, *_ in orders:
             try:
                 PartitionLog.create(
-                    disk, path, topic_id, options, position=position, is_synced_later=True
+                    disk,
+                    path,
+                    topic_id,
+                    options,
+                    position=position,
+                    is_synced_later=True,
+                    vault=_vault_of(self._vault, topic_id, partition),
                 ).close()
             except (StorageError, CorruptionError) as error:
                 errors.append(error)
@@ -335,13 +343,14 @@ class LogStore:
     """Where the logs are: `disk` belongs to the loop.
 
     New logs are created off the loop, on `side_disk`: a second view of the same directory that
-    shares no state with the first.
+    shares no state with the first. With a `vault` logs are encrypted if their topics are to be.
     """
 
     disk: Disk
     side_disk: Disk
     commit: GroupCommit
     journal: CommitJournal | None = None
+    vault: KeyVault | None = None
 
 
 class LogManager:
@@ -352,7 +361,7 @@ class LogManager:
         self._store = store
         # The replicas that have had a log here.
         self.created = CreatedReplicas(store.disk)
-        self._creator = LogCreator(runtime.spawn, store.side_disk)
+        self._creator = LogCreator(runtime.spawn, store.side_disk, store.vault)
         self._remover = LogRemover(runtime, store.disk, store.side_disk)
         self._removals = DirectoryRemovals(runtime, store.side_disk)
 
@@ -385,9 +394,9 @@ class LogManager:
             ticks=self._runtime.clock.now,
             now=self._runtime.clock.wall(),
             journal=None if journal is None else journal.of(topic_id, name.partition),
+            vault=_vault_of(self._store.vault, topic_id, name.partition),
         )
-        _report(name, report)
-        log.set_file_remover(self._remover.remove)
+        self._opened(log, name, report)
         return log, report
 
     def _restore_identity(self, name: TopicPartition, topic_id: TopicId) -> bool:
@@ -431,15 +440,46 @@ class LogManager:
             now=self._runtime.clock.wall(),
             journal=None if journal is None else journal.of(topic_id, name.partition),
             is_synced_later=is_synced_later,
+            vault=_vault_of(self._store.vault, topic_id, name.partition),
         )
+        self._opened(log, name, report)
+        return log, report
+
+    def _opened(self, log: PartitionLog, name: TopicPartition, report: RecoveryReport) -> None:
         _report(name, report)
         log.set_file_remover(self._remover.remove)
-        return log, report
+        vault = self._store.vault
+        if vault is not None and log.keys is not None and log.keys.master_key != vault.keys.current:
+            vault.on_old_table()
+
+    def reload_keys(self, done: Callable[[], None]) -> None:
+        """Get the master keys again, since one was missing, and call `done` later."""
+        vault = self._store.vault
+        if vault is None:
+            done()
+            return
+
+        def loaded(keys: MasterKeys) -> None:
+            try:
+                vault.adopt(keys)
+            except KeyUnavailable as error:
+                failed(error)
+                return
+            done()
+
+        def failed(error: Exception) -> None:
+            events.warning("keys.not_reloaded", error=error)
+            done()
+
+        self._runtime.spawn.spawn(vault.service.load, loaded, failed, ExecutorKind.DISK)
 
     def settle(self, name: TopicPartition, topic_id: TopicId) -> None:
         """Bring a log that is not to be opened up to date, so that the journal need not keep it. Blocks."""
         try:
-            log, _ = self.open(name, topic_id, LogOptions(retention_ms=-1, may_have_gaps=True))
+            options = LogOptions(
+                retention_ms=-1, may_have_gaps=True, is_encrypted=self._store.vault is not None
+            )
+            log, _ = self.open(name, topic_id, options)
             log.close()
         finally:
             if self._store.journal is not None:
@@ -511,6 +551,10 @@ class LogManager:
         """Remove the directories that a stop or a crash left behind."""
         for leftover in find_stray_logs(self._store.disk, is_topic):
             self._removals.add(leftover)
+
+
+def _vault_of(vault: KeyVault | None, topic_id: TopicId, partition: PartitionIndex) -> LogVault | None:
+    return None if vault is None else vault.of(topic_id, partition)
 
 
 def _report(name: TopicPartition, report: RecoveryReport) -> None:

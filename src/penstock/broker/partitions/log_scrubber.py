@@ -10,7 +10,7 @@ A pass begins `interval` after the last one began, or when that is done. Where i
 reader had met it (see `segment_verifier`); files that can be rebuilt are. The raft log is one of the logs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -41,6 +41,7 @@ STEP_BYTES = 256 << 10
 PAUSE_NS = 20 * MILLISECOND
 SAVE_NS = 10 * SECOND
 DONE = "done"
+COUNTED_PER_STEP = 32
 NEVER = Timestamp(-1)
 
 
@@ -189,10 +190,12 @@ class LogScrubber:
         """Where the logs are."""
         return [one.log.directory for one in self._all()]
 
-    def count(self) -> None:
-        """Bring the metrics in step with what the logs have counted."""
+    def count(self) -> Iterator[None]:
+        """Bring the metrics in step with what the logs have counted, bit by bit: there may be thousands."""
         metrics, counted = self.metrics, {}
-        for one in self._all():
+        for number, one in enumerate(list(self._all())):
+            if number % COUNTED_PER_STEP == 0:
+                yield
             now = DamageCounts.of(one.log)
             log, before = self._counted.get(_name(one), (one.log, NO_DAMAGE))
             before = before if log is one.log else NO_DAMAGE

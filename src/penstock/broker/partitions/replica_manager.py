@@ -73,6 +73,7 @@ from penstock.storage.log import (
     RecoveryReport,
     cleaner_for,
 )
+from penstock.storage.sealing import KeyUnavailable
 
 Nodes: TypeAlias = tuple[NodeId, ...]
 # A negative retention keeps everything.
@@ -111,9 +112,10 @@ class LogSettings:
     usable until its settings are changed.
     """
 
-    def __init__(self, node_id: NodeId, options: ReplicaManagerOptions) -> None:
+    def __init__(self, node_id: NodeId, options: ReplicaManagerOptions, *, has_keys: bool) -> None:
         self._node_id = node_id
         self._options = options
+        self._has_keys = has_keys
         self._image = EMPTY_IMAGE
         # As the image has it; None: not looked up yet. Every leadership that begins asks for it.
         self._lag_max_ns: int | None = None
@@ -184,6 +186,7 @@ class LogSettings:
         try:
             options = options_of(self._image, topic, self._node_id, self._options.static)
             self._log_options(options)
+            self._check_keys(options)
         except ValueError as error:
             former = self._last_good.get(topic)
             named = error if isinstance(error, InvalidConfigValue) else None
@@ -198,6 +201,13 @@ class LogSettings:
             return former
         self._report(topic)
         return options
+
+    def _check_keys(self, options: TopicOptions) -> None:
+        """What is to be encrypted does not go to disk in clear."""
+        if options.encryption_at_rest and not self._has_keys:
+            raise ValueError(
+                "encryption.at.rest is true, and this node has no keys: enable security.encryption"
+            )
 
     def _report(self, topic: str) -> None:
         """Say which stored settings are not allowed, and what counts instead: once, until they change."""
@@ -261,6 +271,7 @@ class LogSettings:
             file_delete_delay_ms=options.file_delete_delay_ms,
             may_have_gaps=options.compacted,
             rebuild_bytes_max=self._options.rebuild_bytes_max,
+            is_encrypted=options.encryption_at_rest,
         )
 
     def compaction(self, topic: str) -> CompactionRules | None:
@@ -454,7 +465,7 @@ class ReplicaManager:
         self.lease = lease or BrokerLease(FOREVER)
         self._node_id = node_id
         self._runtime = runtime
-        self._settings = LogSettings(node_id, options)
+        self._settings = LogSettings(node_id, options, has_keys=store.vault is not None)
         # Cached results of `options`, by topic: every batch needs them.
         self.known_options: Mapping[str, TopicOptions] = self._settings.known
         self._log_manager = LogManager(runtime, store)
@@ -480,6 +491,9 @@ class ReplicaManager:
         # Why some of them could not be opened or created, so that it is said once.
         self._not_opened: dict[tuple[TopicId, int], str] = {}
         self._opening_pause_ms = RETRY_MS
+        # Whether a master key was missing for any of them.
+        self._lacks_keys = False
+        self._is_closed = False
         self._on_logs_ready: list[Callable[[], None]] = []
         # Logs that were opened and are still to be synced, and what waits for that.
         self._unsynced = 0
@@ -970,6 +984,7 @@ class ReplicaManager:
         try:
             report = self._open(topic, state, is_synced_later=is_synced_later)
         except (StorageError, CorruptionError) as error:
+            self._lacks_keys = self._lacks_keys or isinstance(error, KeyUnavailable)
             self._offline[key] = True
             self._reports.on_not_opened(key)
             if self._not_opened.get(key) != str(error):
@@ -1081,6 +1096,13 @@ class ReplicaManager:
         )
 
     def _try_again(self) -> None:
+        if self._is_closed:
+            return
+        if self._lacks_keys:
+            # They may be back: without them there is no use in trying.
+            self._lacks_keys = False
+            self._log_manager.reload_keys(self._try_again)
+            return
         is_opening = any(self._offline.values())
         self._opening_pause_ms = min(2 * self._opening_pause_ms, RETRY_MAX_MS) if is_opening else RETRY_MS
         self._bring_online()
@@ -1162,6 +1184,7 @@ class ReplicaManager:
     def close(self) -> bool:
         """Make every log durable and close it; returns whether that was so for all of them. Blocks."""
         self._on_synced = None
+        self._is_closed = True
         self.maintenance.stop()
         self.cleaner.stop()
         self.scrubber.stop()

@@ -37,7 +37,7 @@ class ConsumedPartitions(Protocol):
     def options(self, topic: str) -> TopicOptions: ...
 
 
-class RecordDeletion(Protocol):
+class DeletionService(Protocol):
     """Moves the start of a log, as DeleteRecords does."""
 
     def delete_before(
@@ -60,7 +60,7 @@ class ConsumedCleanup:
         node_id: NodeId,
         partitions: ConsumedPartitions,
         queues: QueueDescriptions,
-        deletion: RecordDeletion,
+        deletion: DeletionService,
     ) -> None:
         self._timers = runtime.timers
         self._clock = runtime.clock

@@ -20,6 +20,10 @@ from penstock.runtime import Runtime, Timer
 # The controller has rejected the proposal. After any other error it is unknown whether the proposal,
 # or a copy of it, was or will be accepted.
 TURNED_DOWN = (ErrorKind.INELIGIBLE_REPLICA, ErrorKind.INVALID_REQUEST)
+# After some proposals that came to nothing the pause before the next one doubles, so often at most: a node
+# that leads a thousand partitions would keep a cluster busy that has no controller, or one that is slow. Not
+# more often, because the high watermark may wait until it is known what has become of a proposal.
+PATIENCE, DOUBLINGS_MAX = 4, 3
 _OUTCOMES = {True: "accepted", False: "refused", None: "unknown"}
 
 
@@ -57,6 +61,8 @@ class IsrManager:
         self._proposed: dict[LeaderPartition, int] = {}
         # Those that were rejected recently.
         self._pausing: dict[LeaderPartition, None] = {}
+        # How many proposals for a partition came to nothing, one after the other.
+        self._failures: dict[LeaderPartition, int] = {}
         self._timer: Timer | None = None
         self._is_stopped = False
 
@@ -69,6 +75,7 @@ class IsrManager:
         for partition, epoch in list(self._proposed.items()):
             if partition.stopped is not None or partition.isr.assignment.partition_epoch > epoch:
                 del self._proposed[partition]
+                self._failures.pop(partition, None)
                 self._look_later(partition)
 
     def roles_changed(self, led: Iterable[LeaderPartition]) -> None:
@@ -144,7 +151,9 @@ class IsrManager:
         """Try again after a pause."""
         partition.proposal_ended(accepted=accepted)
         self._pausing[partition] = None
-        self._look_at(partition, Instant(self._runtime.clock.now() + self._retry_ns))
+        failures = self._failures[partition] = self._failures.get(partition, 0) + 1
+        pause_ns = self._retry_ns << min(max(0, failures - PATIENCE), DOUBLINGS_MAX)
+        self._look_at(partition, Instant(self._runtime.clock.now() + pause_ns))
 
     def _look_later(self, partition: LeaderPartition) -> None:
         """Check again when the first member of its ISR will have lagged for too long."""
@@ -174,6 +183,9 @@ class IsrManager:
                 del self._last_asked[partition]
                 self._pausing.pop(partition, None)
                 self.consider(partition)
+                if partition not in self._proposed:
+                    # There is no reason any more.
+                    self._failures.pop(partition, None)
                 self._look_later(partition)
         self._arm()
 
