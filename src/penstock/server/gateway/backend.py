@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 from penstock.client.cluster import (
     ClusterClient,
-    ClusterError,
     GroupMembership,
     LogReader,
     Publisher,
     QueueClient,
+    QuotaExceeded,
 )
 from penstock.client.cluster.security import ClusterSecurity, ClusterTls, StatedCaller
-from penstock.core.protocol import ErrorCode
 from penstock.server.gateway.members import GroupMembers
 from penstock.server.gateway.memory import MemoryBudget
 from penstock.server.gateway.options import GatewayOptions
@@ -21,14 +20,6 @@ from penstock.server.gateway.pages import NodePages
 
 if TYPE_CHECKING:
     from penstock.server.gateway.callers import Callers
-
-
-class QuotaExceeded(ClusterError):
-    """The caller has to wait: it has used more than its quota allows."""
-
-    def __init__(self, seconds: int) -> None:
-        super().__init__(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"over the quota; wait {seconds} s")
-        self.seconds = seconds
 
 
 class GatewayBackend:

@@ -13,7 +13,7 @@ connections, and whoever is revoked does at once: `ended` tells those who serve 
 import asyncio
 import hashlib
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
@@ -24,6 +24,8 @@ from penstock.client.cluster import ClusterError
 from penstock.core.protocol import ErrorCode
 from penstock.core.sasl.delegation import SignedDelegation
 from penstock.observability import log
+from penstock.security.login_limits import network_of
+from penstock.security.sessions import CallerProtocol
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.logins import LOGIN, RENEW, LoginAnswer, LoginQuestion, RenewQuestion
 from penstock.server.gateway.pages import NodePage
@@ -35,11 +37,14 @@ UNCONFIRMED_SECONDS = 25.0
 IDLE_SECONDS = 120.0
 # Questions about callers that the node is asked at once: others wait.
 LOGINS_AT_ONCE = 32
-FAILED_LOGINS_WAITING = 256
+LOGINS_WAITING_MAX = 256
+# The answer to a failed login may take ten seconds: one host that fails must leave room for the others.
+HOST_LOGINS_AT_ONCE = 8
+HOST_LOGINS_WAITING_MAX = 64
 _answer = msgspec.json.Decoder(LoginAnswer)
 
 
-class NotIdentified(Exception):
+class UnknownCaller(Exception):
     """The caller is nobody."""
 
 
@@ -50,6 +55,7 @@ class Credentials(NamedTuple):
     authorization: str = ""
     api_key: str = ""
     certificate: bytes | None = None
+    protocol: CallerProtocol = "REST"
 
     def __repr__(self) -> str:
         return f"Credentials(host={self.host!r})"
@@ -60,27 +66,32 @@ class Credentials(NamedTuple):
 
 
 def credentials_of(
-    headers: Iterable[tuple[bytes, bytes]], host: str, certificate: bytes | None = None
+    headers: Iterable[tuple[bytes, bytes]],
+    host: str,
+    certificate: bytes | None = None,
+    protocol: CallerProtocol = "REST",
 ) -> Credentials:
-    """What the headers of a request say; NotIdentified if they say it twice."""
+    """What the headers of a request say; UnknownCaller if they say it twice."""
     authorization = api_key = None
     for name, value in headers:
         if name == b"authorization":
             if authorization is not None:
-                raise NotIdentified
+                raise UnknownCaller
             authorization = value.decode("latin-1")
         elif name == b"x-api-key":
             if api_key is not None:
-                raise NotIdentified
+                raise UnknownCaller
             api_key = value.decode("latin-1")
-    return Credentials(host, authorization or "", api_key or "", certificate)
+    return Credentials(host, authorization or "", api_key or "", certificate, protocol)
 
 
 class Caller:
     """Somebody, and the way to the cluster that is theirs."""
 
-    def __init__(self, answer: LoginAnswer, root: GatewayBackend) -> None:
+    def __init__(self, answer: LoginAnswer, root: GatewayBackend, header: bytes = b"") -> None:
+        """`header` is the hash of what it has said of itself."""
         self.user = answer.user
+        self.header = header
         self.signed = SignedDelegation(answer.statement, answer.key)
         # Set when the caller is nobody any more.
         self.ended = asyncio.Event()
@@ -89,6 +100,14 @@ class Caller:
         self.renew_seconds = answer.renew_ms / 1_000
         # Requests and streams that are under way.
         self.uses = 0
+
+
+class _HostLogins:
+    """Logins of one host that are under way."""
+
+    def __init__(self) -> None:
+        self.slots = asyncio.Semaphore(HOST_LOGINS_AT_ONCE)
+        self.count = 0
 
 
 class Callers:
@@ -100,8 +119,11 @@ class Callers:
         # Keys of what is remembered are hashes that mean nothing elsewhere.
         self._salt = secrets.token_bytes(32)
         self._known: OrderedDict[bytes, Caller] = OrderedDict()
+        # Hashes of the headers of those who are known, and how many are known by each.
+        self._met: Counter[bytes] = Counter()
         self._logins: dict[bytes, asyncio.Task[Caller]] = {}
         self._slots = asyncio.Semaphore(LOGINS_AT_ONCE)
+        self._hosts: dict[str, _HostLogins] = {}
         self._renewals: dict[bytes, asyncio.Task[None]] = {}
 
     def find(self, credentials: Credentials) -> Caller | None:
@@ -111,22 +133,44 @@ class Callers:
             caller.used_at = self._root.now()
         return caller
 
+    def has_met(self, header: str | bytes) -> bool:
+        """Whether somebody is known who says this of itself, in whichever header and from wherever."""
+        return self._header_key(header) in self._met
+
+    def _header_key(self, header: str | bytes) -> bytes:
+        said = header.encode() if isinstance(header, str) else header
+        return hashlib.sha256(self._salt + said).digest()
+
     async def identify(self, credentials: Credentials) -> Caller:
-        """The caller; NotIdentified if it is nobody, ClusterError if the node cannot say."""
+        """The caller; UnknownCaller if it is nobody, ClusterError if the node cannot say."""
         if credentials.is_empty:
-            raise NotIdentified
+            raise UnknownCaller
         key = self._key(credentials)
         if (known := self._known.get(key)) is not None:
             known.used_at = self._root.now()
             return known
         login = self._logins.get(key)
         if login is None:
-            if len(self._logins) >= FAILED_LOGINS_WAITING:
-                raise ClusterError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many callers log in at once")
-            login = asyncio.get_running_loop().create_task(self._log_in(key, credentials))
-            self._logins[key] = login
-            login.add_done_callback(lambda _: self._logins.pop(key, None))
+            login = self._logins[key] = self._begin_login(key, credentials)
         return await asyncio.shield(login)
+
+    def _begin_login(self, key: bytes, credentials: Credentials) -> asyncio.Task[Caller]:
+        network = network_of(credentials.host)
+        host = self._hosts.get(network) or _HostLogins()
+        if len(self._logins) >= LOGINS_WAITING_MAX or host.count >= HOST_LOGINS_WAITING_MAX:
+            raise ClusterError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many callers log in at once")
+        self._hosts[network] = host
+        host.count += 1
+
+        def ended(_: asyncio.Task[Caller]) -> None:
+            self._logins.pop(key, None)
+            host.count -= 1
+            if not host.count:
+                del self._hosts[network]
+
+        login = asyncio.get_running_loop().create_task(self._log_in(key, credentials, host))
+        login.add_done_callback(ended)
+        return login
 
     def _key(self, credentials: Credentials) -> bytes:
         """By all that a caller says: a secret is not compared with others, its hash is looked up."""
@@ -141,19 +185,23 @@ class Callers:
             digest.update(len(part).to_bytes(4, "big") + part)
         return digest.digest()
 
-    async def _log_in(self, key: bytes, credentials: Credentials) -> Caller:
+    async def _log_in(self, key: bytes, credentials: Credentials, host: _HostLogins) -> Caller:
         question = LoginQuestion(
             token=self._token,
             host=credentials.host,
             authorization=credentials.authorization,
             api_key=credentials.api_key,
             certificate=credentials.certificate,
+            protocol=credentials.protocol,
         )
-        async with self._slots:
+        async with host.slots, self._slots:
             answer = await self._ask(LOGIN, question)
         await self._make_room()
-        caller = Caller(answer, self._root)
+        caller = Caller(
+            answer, self._root, self._header_key(credentials.authorization or credentials.api_key)
+        )
         self._known[key] = caller
+        self._met[caller.header] += 1
         self._renewals[key] = asyncio.get_running_loop().create_task(self._keep(key, caller))
         return caller
 
@@ -177,7 +225,7 @@ class Callers:
             question = RenewQuestion(self._token, caller.signed.statement, caller.signed.key)
             try:
                 answer = await self._ask(RENEW, question)
-            except NotIdentified:
+            except UnknownCaller:
                 log.info("gateway.caller_ended", user=caller.user)
                 await self._forget(key, is_revoked=True)
                 return
@@ -202,6 +250,9 @@ class Callers:
             renewal.cancel()
         if caller is None:
             return
+        self._met[caller.header] -= 1
+        if not self._met[caller.header]:
+            del self._met[caller.header]
         if is_revoked:
             caller.ended.set()
         await caller.backend.close_connections()
@@ -214,7 +265,7 @@ class Callers:
                 ErrorCode.BROKER_NOT_AVAILABLE, f"the node does not respond: {error}"
             ) from None
         if page.status == HTTP_UNAUTHORIZED:
-            raise NotIdentified
+            raise UnknownCaller
         if page.status != HTTP_OK:
             detail = "the node cannot say yet who is calling"
             raise ClusterError(ErrorCode.BROKER_NOT_AVAILABLE, detail)
@@ -223,7 +274,7 @@ class Callers:
     async def close(self) -> None:
         for task in [*self._renewals.values(), *self._logins.values()]:
             task.cancel()
-            with suppress(asyncio.CancelledError, NotIdentified, ClusterError):
+            with suppress(asyncio.CancelledError, UnknownCaller, ClusterError):
                 await task
         for key in list(self._known):
             await self._forget(key, is_revoked=False)

@@ -1,6 +1,6 @@
 """What a gateway asks its node about callers, on the node's private port: who they are, and whether still.
 
-    PUT /v1/gateway/login   {"token": …, "host": …, "authorization": …}
+    PUT /v1/gateway/login   {"token": …, "host": …, "authorization": …, "protocol": "gRPC"}
     PUT /v1/gateway/renew   {"token": …, "statement": …, "key": …}
 
     200  {"user": …, "statement": …, "key": …}
@@ -11,6 +11,8 @@ The token is a secret of the node and the gateway that it has started; nobody el
 """
 
 import msgspec
+
+from penstock.security.sessions import CallerProtocol
 
 LOGIN, RENEW = "login", "renew"
 
@@ -23,6 +25,7 @@ class LoginQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
     authorization: str = ""
     api_key: str = ""
     certificate: bytes | None = None
+    protocol: CallerProtocol = "REST"
 
     def __repr__(self) -> str:
         return "LoginQuestion()"

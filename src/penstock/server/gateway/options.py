@@ -13,6 +13,8 @@ class RestOptions(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes_max: int = 10 << 20
     head_bytes_max: int = 32 << 10
     connections_max: int = 5_000
+    # Of one address; of IPv6, of a /64.
+    address_connections_max: int = 2_500
     requests_max: int = 2_000
     in_flight_bytes_max: int = 256 << 20
     body_timeout_ms: int = 30_000

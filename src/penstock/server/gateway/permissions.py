@@ -34,8 +34,8 @@ REST: Final[dict[tuple[str, str], Needs]] = {
     ("POST", "/v1/topics/{topic}/batch"): (_WRITE,),
     ("POST", "/produce"): (_WRITE,),
     ("GET", "/v1/delays"): IDENTITY,
-    # Whoever knows the id of a delay may cancel it.
-    ("DELETE", "/v1/delays/{delay_id}"): IDENTITY,
+    # To others a delay is as if it were not there.
+    ("DELETE", "/v1/delays/{delay_id}"): (_WRITE,),
     ("POST", "/v1/topics"): (Right(_O.CREATE, _R.TOPIC),),
     ("GET", "/v1/topics"): IDENTITY,
     ("GET", "/v1/topics/{topic}"): (_SEE,),
@@ -55,8 +55,10 @@ REST: Final[dict[tuple[str, str], Needs]] = {
     ("POST", "/v1/groups/{group}/renew"): (_READ, _MEMBER),
     ("GET", "/v1/groups"): IDENTITY,
     ("GET", "/v1/groups/{group}"): (Right(_O.DESCRIBE, _R.GROUP), _SEE),
-    ("GET", "/v1/topics/{topic}/dlq"): (_READ, _MEMBER),
-    ("POST", "/v1/topics/{topic}/dlq/redrive"): (_READ, _WRITE, _MEMBER),
+    # Of the topic with the dead letters; the group is that of redrives, `penstock.redrive`.
+    ("GET", "/v1/topics/{topic}/dlq"): (_READ, Right(_O.DESCRIBE, _R.GROUP)),
+    # And to write where they go, which is where they came from unless the request says otherwise.
+    ("POST", "/v1/topics/{topic}/dlq/redrive"): (_READ, _WRITE),
     ("GET", "/v1/admin/cluster"): IDENTITY,
     ("GET", "/health"): OPEN,
     ("GET", "/v1/admin/health"): OPEN,
@@ -80,7 +82,7 @@ WEBSOCKET: Final[dict[str, Needs]] = {
     "renew": (_READ, _MEMBER),
     "ping": IDENTITY,
 }
-# Methods of penstock.v1.Penstock; reflection needs somebody, and health nobody.
+# Methods of penstock.v1.Penstock; reflection and Health/Watch need somebody, and Health/Check nobody.
 GRPC: Final[dict[str, Needs]] = {
     "CreateTopic": (Right(_O.CREATE, _R.TOPIC),),
     "DeleteTopic": (Right(_O.DELETE, _R.TOPIC),),
@@ -88,7 +90,7 @@ GRPC: Final[dict[str, Needs]] = {
     "Publish": (_WRITE,),
     "PublishBatch": (_WRITE,),
     "PublishStream": (_WRITE,),
-    "CancelDelays": IDENTITY,
+    "CancelDelays": (_WRITE,),
     "Subscribe": (_READ, _MEMBER),
     "Poll": (_READ, _MEMBER),
     "GetMessage": (_READ,),

@@ -18,6 +18,7 @@ import msgspec
 import uvloop
 
 from penstock.observability import DescriptorSink, EventLogOptions, LogFormat, LogLevel, log
+from penstock.runtime.heap import HeapTrimmer
 from penstock.runtime.loop import MachineClock, freeze_garbage_collector
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.options import GatewayOptions
@@ -32,6 +33,9 @@ CERTIFICATE_SECONDS = 2.0
 SERVING = b"serving\n"
 SIGNS_PER_TIMEOUT = 5
 GRPC_RETRY_SECONDS = 1.0
+# gRPC takes no version, but ciphers, which are those of TLS 1.2: 1.3 has its own. One that needs a key which
+# both sides know in advance, and nobody has, leaves TLS 1.2 without any. gRPC reads it when it is imported.
+NO_TLS_12 = "ECDHE-PSK-CHACHA20-POLY1305"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -82,6 +86,7 @@ async def serve(options: GatewayOptions, token: str = "") -> None:
     is_open = grpc is None or await _open(grpc)
     # Looking for cycles among the records of large batches costs a fifth of what handling them does.
     freeze_garbage_collector()
+    HeapTrimmer(loop)
     async with asyncio.TaskGroup() as background:
         tasks = [background.create_task(_give_signs(node, options.hung_timeout_ms / 1_000))]
         if certificates is not None:
@@ -120,6 +125,9 @@ def _grpc_server(backend: GatewayBackend) -> "GrpcServer | None":
     """The gRPC server if there is to be one; REST is served without it as well."""
     if backend.options.grpc is None:
         return None
+    tls = backend.options.tls
+    if tls is not None and tls.version_min == "1.3":
+        os.environ["GRPC_SSL_CIPHER_SUITES"] = NO_TLS_12
     try:
         from penstock.server.grpc.server import GrpcServer
     except ModuleNotFoundError as missing:

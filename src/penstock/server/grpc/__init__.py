@@ -6,6 +6,8 @@
     subscriptions  Subscribe: what is on its way to a client, and what it has not settled
     message_proto  Protobuf messages as records, and records as Protobuf messages
     statuses       errors as statuses
+    callers        who calls; the port's certificate
+    gate           what those who are not known yet may open
 
 It runs in the gateway process and only translates: what a call does is a request on the Kafka port, through
 `penstock.client.cluster`. An element of a stream costs ten times what a message in it costs, so streams carry
@@ -15,6 +17,6 @@ Nothing is buffered without a bound. PublishStream is not read while too many by
 takes nothing more while the client does not read, or has too many messages that it did not settle. A call
 that is cancelled, or whose deadline has passed, ends where it waits.
 
-Left out: TLS and authentication, as on every port so far; groups in log mode that share partitions among
-their members; an Ack through another node makes no room in a stream of this one before the lease ends.
+Left out: groups in log mode that share partitions among their members; an Ack through another node makes
+no room in a stream of this one before the lease ends.
 """

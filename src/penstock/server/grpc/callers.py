@@ -15,17 +15,19 @@ import grpc
 from penstock.client.cluster import ClusterError
 from penstock.core.protocol import ErrorCode
 from penstock.observability import log
-from penstock.security.private_files import check_private
-from penstock.server.gateway.callers import Caller, Callers, Credentials, NotIdentified, credentials_of
+from penstock.security.private_files import read_private
+from penstock.server.gateway.callers import Caller, Callers, Credentials, UnknownCaller, credentials_of
 from penstock.server.gateway.options import GatewayTls
 from penstock.server.grpc.options import GrpcOptions
 from penstock.server.grpc.service import PenstockService
 from penstock.server.grpc.statuses import grpc_status
 from penstock.v1 import penstock_pb2
 
+KEY_BYTES_MAX = 1 << 16
 DESCRIPTOR = penstock_pb2.DESCRIPTOR.services_by_name["Penstock"]
 WHO = "say who you are: an API key, a token, or a user and a password"
-REFLECTION = "/grpc.reflection."
+# What the names of its calls begin with.
+PENSTOCK = f"/{DESCRIPTOR.full_name}/"
 
 
 def credentials(context: Any) -> Credentials:
@@ -34,11 +36,12 @@ def credentials(context: Any) -> Credentials:
         (key.encode(), value.encode() if isinstance(value, str) else value)
         for key, value in context.invocation_metadata() or ()
     ]
-    return credentials_of(pairs, _host(context.peer()), _certificate(context))
+    return credentials_of(pairs, host_of(context), _certificate(context), "gRPC")
 
 
-def _host(peer: str) -> str:
+def host_of(context: Any) -> str:
     """The address in `ipv4:1.2.3.4:5` or `ipv6:[::1]:5`; there is nothing else to be known of who calls."""
+    peer: str = context.peer()
     return unquote(peer.partition(":")[2]).rpartition(":")[0].strip("[]")
 
 
@@ -64,7 +67,7 @@ class CallerServices:
             service = self._services[caller] = PenstockService(caller.backend, self._options)
         caller.uses += 1
         try:
-            return await _unless_ended(caller, getattr(service, name)(request, context), context)
+            return await unless_ended(caller, getattr(service, name)(request, context), context)
         finally:
             caller.uses -= 1
 
@@ -74,7 +77,7 @@ async def identify(callers: Callers, context: Any) -> Caller:
     try:
         given = credentials(context)
         return callers.find(given) or await callers.identify(given)
-    except NotIdentified:
+    except UnknownCaller:
         challenge = (("www-authenticate", "Bearer"),)
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, WHO, challenge)
     except ClusterError as error:
@@ -82,7 +85,7 @@ async def identify(callers: Callers, context: Any) -> Caller:
     raise AssertionError("the call was aborted")
 
 
-async def _unless_ended(caller: Caller, work: Coroutine[Any, Any, Any], context: Any) -> Any:
+async def unless_ended(caller: Caller, work: Coroutine[Any, Any, Any], context: Any) -> Any:
     """What the call returns; it ends when its caller is nobody any more."""
     loop = asyncio.get_running_loop()
     call, ended = loop.create_task(work), loop.create_task(caller.ended.wait())
@@ -99,34 +102,11 @@ async def _unless_ended(caller: Caller, work: Coroutine[Any, Any, Any], context:
     return call.result()
 
 
-class ReflectionGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """What the service looks like is shown to those who are somebody. Health is open, as it is on HTTP."""
-
-    def __init__(self, callers: Callers) -> None:
-        self._callers = callers
-
-    async def intercept_service(self, continuation: Any, details: Any) -> Any:
-        handler = await continuation(details)
-        if handler is None or not details.method.startswith(REFLECTION):
-            return handler
-        inner = handler.stream_stream
-
-        async def gated(requests: Any, context: Any) -> Any:
-            await identify(self._callers, context)
-            async for response in inner(requests, context):
-                yield response
-
-        return grpc.stream_stream_rpc_method_handler(
-            gated,
-            request_deserializer=handler.request_deserializer,
-            response_serializer=handler.response_serializer,
-        )
-
-
 def server_credentials(tls: GatewayTls) -> Any:
     """The certificate of the port, read again when its files change; clients' are asked for if they need one.
 
     gRPC can demand a certificate or not ask for one, so that with `client_auth: want` it does not ask.
+    The lowest version of TLS is set by the process (`gateway.process`), before gRPC is imported.
     """
     is_needed = tls.client_auth == "need"
     read = _configuration(tls, is_needed)
@@ -149,8 +129,7 @@ def server_credentials(tls: GatewayTls) -> Any:
 
 
 def _configuration(tls: GatewayTls, is_needed: bool) -> Any:
-    check_private(tls.key)
-    pair = Path(tls.key).read_bytes(), Path(tls.certificate).read_bytes()
+    pair = read_private(tls.key, KEY_BYTES_MAX), Path(tls.certificate).read_bytes()
     roots = Path(tls.authority).read_bytes() if is_needed and tls.authority else None
     return grpc.ssl_server_certificate_configuration([pair], root_certificates=roots)
 

@@ -11,6 +11,11 @@ class GrpcOptions(msgspec.Struct, frozen=True, kw_only=True):
     # Messages of a batch, receipts of an Ack.
     batch_max: int = 10_000
     receipts_max: int = 10_000
+    # Connections, of which REST needs some as well; what one may take for its handshake, and for how long it
+    # may be there without a call.
+    connections_max: int = 5_000
+    handshake_ms: int = 10_000
+    idle_ms: int = 75_000
     # Calls at once, streams among them; those of one connection.
     calls_max: int = 2_000
     connection_calls_max: int = 1_000

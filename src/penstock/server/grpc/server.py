@@ -10,9 +10,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from penstock.observability import log
+from penstock.runtime.descriptors import present_limits
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.grpc.callers import CallerServices, server_credentials
-from penstock.server.grpc.callers import ReflectionGate as _ReflectionGate
+from penstock.server.grpc.gate import StrangersGate
 from penstock.server.grpc.options import GrpcOptions
 from penstock.server.grpc.service import PenstockService
 from penstock.server.grpc.statuses import decoder
@@ -40,24 +41,28 @@ class GrpcServer:
     async def open(self) -> int:
         """Accept calls from now on; returns the port. Raises OSError if the address cannot be had."""
         assert self._backend.options.grpc is not None
-        options = self._options
+        options, callers = self._options, self._backend.callers
         self._server = grpc.aio.server(
             maximum_concurrent_rpcs=options.calls_max,
-            interceptors=[] if self._backend.callers is None else [_ReflectionGate(self._backend.callers)],
+            interceptors=[] if callers is None else [StrangersGate(callers, options.calls_max)],
             options=[
                 ("grpc.max_receive_message_length", options.message_bytes_max),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_concurrent_streams", options.connection_calls_max),
                 # Two servers on one port would share its connections.
                 ("grpc.so_reuseport", 0),
+                # Silence costs its sender nothing, and a descriptor here.
+                ("grpc.max_allowed_incoming_connections", _connections_max(options)),
+                ("grpc.server_handshake_timeout_ms", options.handshake_ms),
+                ("grpc.max_connection_idle_ms", options.idle_ms),
                 # A client that is gone without a word is noticed, and its leases are released.
                 ("grpc.keepalive_time_ms", KEEPALIVE_MS),
                 ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ],
         )
         service: Any = PenstockService(self._backend, options)
-        if self._backend.callers is not None:
-            service = CallerServices(self._backend.callers, options)
+        if callers is not None:
+            service = CallerServices(callers, options)
         self._server.add_generic_rpc_handlers((_handlers(service),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
@@ -103,6 +108,11 @@ class GrpcServer:
         status = statuses.SERVING if is_ready else statuses.NOT_SERVING
         for name in ("", SERVICE):
             await self._health.set(name, status)
+
+
+def _connections_max(options: GrpcOptions) -> int:
+    """Not more than half of the descriptors that the process may have."""
+    return min(options.connections_max, present_limits().limit // 2)
 
 
 def _handlers(service: Any) -> Any:

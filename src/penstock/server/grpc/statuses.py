@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from penstock.client.cluster import ClusterError
+from penstock.client.cluster import ClusterError, QuotaExceeded
 from penstock.core.protocol import ErrorCode
 from penstock.observability import log
-from penstock.server.gateway.backend import QuotaExceeded
 from penstock.server.gateway.errors import status_of
 from penstock.server.gateway.memory import RETRY_AFTER_SECONDS, MemoryShare, MemoryUsedUp
 

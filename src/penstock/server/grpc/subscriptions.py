@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from penstock.client.cluster import ClusterError
+from penstock.client.cluster import ClusterError, QuotaExceeded, ReadRecords
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.leases import HeldLeases, receive
 from penstock.server.grpc.message_proto import Place, fill_leased, fill_logged
@@ -154,13 +154,8 @@ class Subscriptions:
         async def follow(place: Place, offset: int) -> None:
             try:
                 while True:
-                    read = await self._backend.reader.read_on(
-                        *place,
-                        offset,
-                        reset=reset,
-                        count=records_max,
-                        bytes_max=bytes_max,
-                        wait_ms=WAIT_MS,
+                    read = await self._read_on(
+                        place, offset, reset=reset, count=records_max, bytes_max=bytes_max, wait_ms=WAIT_MS
                     )
                     offset = read.next_offset
                     if read.records:
@@ -180,6 +175,14 @@ class Subscriptions:
                     break
                 await _write(context, elements, batch_max)
         raise elements
+
+    async def _read_on(self, place: Place, offset: int, **limits: Any) -> ReadRecords:
+        """What follows, as soon as the caller's quota allows it: a stream does not end for that."""
+        while True:
+            try:
+                return await self._backend.reader.read_on(*place, offset, **limits)
+            except QuotaExceeded as over:
+                await asyncio.sleep(over.seconds)
 
 
 async def _write(context: Any, elements: Any, batch_max: int) -> None:

@@ -29,6 +29,7 @@ from penstock.server.http.server import (
     HttpRequest,
     HttpResponse,
     HttpServer,
+    LateResponse,
     Page,
     Resource,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "HttpRequest",
     "HttpResponse",
     "HttpServer",
+    "LateResponse",
     "Page",
     "Resource",
 ]

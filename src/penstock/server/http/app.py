@@ -11,13 +11,15 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
+import msgspec
 from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import Message, Receive, Scope, Send
 
-from penstock.client.cluster import ClusterError
+from penstock.client.cluster import ClusterError, QuotaExceeded
 from penstock.observability import log
-from penstock.server.gateway.backend import GatewayBackend, QuotaExceeded
-from penstock.server.gateway.callers import Caller, Callers, NotIdentified, credentials_of
+from penstock.security.sessions import CallerProtocol
+from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.gateway.callers import Caller, Callers, UnknownCaller, credentials_of
 from penstock.server.gateway.memory import MemoryShare, MemoryUsedUp
 from penstock.server.gateway.permissions import OPEN, REST
 from penstock.server.http.body import ClientGone
@@ -41,7 +43,7 @@ from penstock.server.http.security_headers import CHALLENGE
 from penstock.server.http.websocket import PATH, WebSocketEndpoint
 
 ALIAS = "/api/v1/"
-UNAUTHORIZED = 401
+OK, UNAUTHORIZED = 200, 401
 # A slash in a name, as it stands in a path.
 SLASH = b"%2F"
 # Behind it stands the id of a message, whose own slashes may be written so.
@@ -50,6 +52,8 @@ MESSAGES = b"/v1/messages/"
 WATCHED = frozenset({"/health", "/ready", "/metrics", "/v1/admin/health", "/v1/admin/metrics"})
 # What is open to everyone, whoever they are.
 OPEN_PATHS = frozenset(path for (_, path), needs in REST.items() if needs == OPEN)
+# What browsers say of the page that a request is for; "none" is an address that somebody has typed.
+FETCH_SITE, OWN_SITES = b"sec-fetch-site", (b"same-origin", b"none")
 TOPICS, PUBLISH = "/v1/topics/", "/publish"
 PLAIN_PUBLISH = re.compile(rb"/v1/topics/([a-zA-Z0-9._-]+)/publish")
 
@@ -111,8 +115,9 @@ class RestApp:
             raise Problem(403, "Not allowed", detail)
         certificate = scope.get("state", {}).get(CERTIFICATE)
         try:
-            return await callers.identify(credentials_of(headers, scope["client"][0], certificate))
-        except NotIdentified:
+            host, protocol = scope["client"][0], _protocol(scope)
+            return await callers.identify(credentials_of(headers, host, certificate, protocol))
+        except UnknownCaller:
             raise not_identified() from None
 
     async def _admitted(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -140,6 +145,7 @@ class RestApp:
     ) -> bool:
         """Serve a publish without a task of its own; False if it must be served as any other request is."""
         backend = self._backend
+        caller: Caller | None = None
         if backend.callers is not None:
             caller = self._known_caller(backend.callers, origin)
             if caller is None:
@@ -158,7 +164,7 @@ class RestApp:
         def responded(status: int, body: bytes) -> None:
             self._requests -= 1
             memory.give_back(size)
-            respond(status, body)
+            respond(*_as_seen_by(caller, status, body))
 
         is_served = publish_soon(backend, found[1].decode(), content, responded)
         if is_served:
@@ -172,7 +178,7 @@ class RestApp:
         certificate = origin.app_state.get(CERTIFICATE)
         try:
             return callers.find(credentials_of(origin.headers, origin.client[0], certificate))
-        except NotIdentified:
+        except UnknownCaller:
             return None
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -207,13 +213,13 @@ class RestApp:
             response = problem_response(failed(error.code, error.detail), {"retry-after": str(error.seconds)})
         except MemoryUsedUp as error:
             response = problem_response(no_memory(error))
-        except Problem as problem:
+        except (Problem, ClusterError) as error:
+            problem = error if isinstance(error, Problem) else failed(error.code, error.detail)
+            if _has_ended(scope):
+                # Its connections were closed in the middle of this.
+                problem = not_identified()
             response = problem_response(problem)
             await self._end_if_refused(scope, problem.status)
-        except ClusterError as error:
-            reported = failed(error.code, error.detail)
-            response = problem_response(reported)
-            await self._end_if_refused(scope, reported.status)
         except ClientGone:
             return
         except Exception as error:
@@ -239,14 +245,37 @@ class RestApp:
             await callers.refused(caller)
 
 
+def _protocol(scope: Scope) -> CallerProtocol:
+    return "REST" if scope["type"] == "http" else "WebSocket"
+
+
+def _has_ended(scope: Scope) -> bool:
+    """Whether whoever made the request is nobody any more."""
+    caller: Caller | None = scope.get(CALLER)
+    return caller is not None and caller.ended.is_set()
+
+
+def _as_seen_by(caller: Caller | None, status: int, body: bytes) -> tuple[int, bytes]:
+    """What is responded: the connections of a caller that is nobody any more were closed in the middle."""
+    if status == OK or caller is None or not caller.ended.is_set():
+        return status, body
+    nobody = not_identified()
+    return nobody.status, msgspec.json.encode(nobody.body)
+
+
 def _is_of_another_site(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a browser sends this for a page that we did not serve: it may add credentials by itself."""
+    """Whether a browser sends this for a page that we did not serve: it may add credentials by itself.
+
+    It names the origin with whatever may change something by HTTP's rules, and the site with a GET as well.
+    """
     origin = host = None
     for name, value in headers:
         if name == b"origin":
             origin = value
         elif name == b"host":
             host = value
+        elif name == FETCH_SITE and value not in OWN_SITES:
+            return True
     return origin is not None and origin.partition(b"://")[2] != host
 
 

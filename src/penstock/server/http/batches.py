@@ -61,7 +61,7 @@ class BatchResource:
             sink, batch = (unquote(name, errors="strict") for name in names)
             body = self._decoder.decode(request.body)
             members = [_member(listed) for listed in body.transactions]
-        except (ValueError, msgspec.DecodeError) as error:
+        except (ValueError, msgspec.DecodeError, RecursionError) as error:
             respond(_page(400, "invalid", str(error) if len(names) == 2 else "the path is <sink>/<batch>"))
             return
         if request.caller is not None:

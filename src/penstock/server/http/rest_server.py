@@ -12,6 +12,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from email.utils import formatdate
@@ -23,7 +24,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
+from penstock.observability import log
 from penstock.runtime.loop import MachineClock
+from penstock.security.login_limits import network_of
 from penstock.server.gateway.memory import MemoryBudget
 from penstock.server.gateway.options import RestOptions
 from penstock.server.http.problem import problem_body
@@ -33,6 +36,8 @@ from penstock.server.http.security_headers import API_TLS_HEADERS as TLS_HEADERS
 CLOSE_SECONDS = 0.5
 IDLE_SECONDS = 75
 LINGER_SECONDS = 1.0
+HANDSHAKE_SECONDS = 10.0
+REPORT_SECONDS = 10.0
 SERVER = b"penstock"
 # RFC 6455: a close code, and the longest reason.
 TRY_AGAIN_LATER = 1013
@@ -97,6 +102,49 @@ class _SoonRequests:
             self.ended.clear()
 
 
+class AddressConnections:
+    """How many connections each address has."""
+
+    def __init__(self) -> None:
+        self._by_network: Counter[str] = Counter()
+        self._report_at = 0.0
+
+    def add(self, host: str) -> int:
+        """Count one more; returns how many there are."""
+        network = network_of(host)
+        self._by_network[network] += 1
+        return self._by_network[network]
+
+    def remove(self, host: str) -> None:
+        network = network_of(host)
+        self._by_network[network] -= 1
+        if not self._by_network[network]:
+            del self._by_network[network]
+
+    def report(self, host: str, connections_max: int, now: float) -> None:
+        """Say that an address has too many, but not each time."""
+        if now >= self._report_at:
+            self._report_at = now + REPORT_SECONDS
+            log.warning("rest.too_many_connections", host=host, connections_max=connections_max)
+
+
+class CountedConnection(asyncio.Protocol):
+    """A connection that is counted for its address until it ends, or becomes another one."""
+
+    client: tuple[str, int] | None
+    addresses: AddressConnections
+    _counted: str | None = None
+
+    def count(self) -> int:
+        self._counted = self.client[0] if self.client else ""
+        return self.addresses.add(self._counted)
+
+    def count_no_more(self) -> None:
+        counted, self._counted = self._counted, None
+        if counted is not None:
+            self.addresses.remove(counted)
+
+
 class SlowReader(asyncio.Protocol):
     """A connection whose client leaves responses unread: their bytes count, and it has little time."""
 
@@ -126,7 +174,7 @@ class SlowReader(asyncio.Protocol):
             self._write_deadline = None
 
 
-class RestConnection(SlowReader, HttpToolsProtocol):
+class RestConnection(CountedConnection, SlowReader, HttpToolsProtocol):
     """One HTTP connection: counts the bytes of a head, and ends clients that are slow to write or to read."""
 
     _is_in_head = True
@@ -147,6 +195,7 @@ class RestConnection(SlowReader, HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        of_address, address_max = self.count(), self.options.address_connections_max
         encrypted = transport.get_extra_info("ssl_object")
         if encrypted is not None:
             # For the application, which finds it in the state of each request's scope.
@@ -154,7 +203,16 @@ class RestConnection(SlowReader, HttpToolsProtocol):
         if len(self.connections) > self.options.connections_max:
             self.refuse(503, "Too many connections", f"there are {self.options.connections_max} already")
             return
+        if of_address > address_max:
+            self.addresses.report(str(self._counted), address_max, self.loop.time())
+            self.refuse(503, "Too many connections", f"your address has {address_max} already")
+            return
         self._await_head()
+
+    def handle_websocket_upgrade(self) -> None:
+        # It is counted as what it becomes.
+        self.count_no_more()
+        super().handle_websocket_upgrade()
 
     def _await_head(self) -> None:
         """From now on there is little time for the rest of a head."""
@@ -176,6 +234,7 @@ class RestConnection(SlowReader, HttpToolsProtocol):
             self._head_deadline = None
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.count_no_more()
         self._has_head()
         for timer in (self._linger, self._idle):
             if timer is not None:
@@ -348,11 +407,15 @@ class RestConnection(SlowReader, HttpToolsProtocol):
         self.transport.close()
 
 
-class RestWebSocket(SlowReader, WebSocketsSansIOProtocol):
+class RestWebSocket(CountedConnection, SlowReader, WebSocketsSansIOProtocol):
     """One WebSocket connection: ends clients that are slow to read, and those it has no room for."""
 
     # Of a message that is not complete.
     _arriving_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.count()
 
     def data_received(self, data: bytes) -> None:
         self._arriving_bytes += len(data)
@@ -372,6 +435,7 @@ class RestWebSocket(SlowReader, WebSocketsSansIOProtocol):
         self._arriving_bytes = 0
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.count_no_more()
         self._arrived()
         self._end_waiting()
         if self.handshake_complete and self.conn.close_rcvd is None:
@@ -395,7 +459,11 @@ class RestServer:
         memory: MemoryBudget | None = None,
     ) -> None:
         self._soon = None if soon is None else _SoonRequests(soon)
-        shared = {"options": options, "memory": memory or MemoryBudget(options.in_flight_bytes_max)}
+        shared = {
+            "options": options,
+            "memory": memory or MemoryBudget(options.in_flight_bytes_max),
+            "addresses": AddressConnections(),
+        }
         self._http_class: Any = type("_RestConnection", (RestConnection,), {**shared, "soon": self._soon})
         self._config = Config(
             app,
@@ -434,7 +502,12 @@ class RestServer:
         assert self._listening is not None
         before = self._server
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connection, sock=self._listening.dup(), ssl=context)
+        self._server = await loop.create_server(
+            self._connection,
+            sock=self._listening.dup(),
+            ssl=context,
+            ssl_handshake_timeout=None if context is None else HANDSHAKE_SECONDS,
+        )
         if before is not None:
             before.close()
 

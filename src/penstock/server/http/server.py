@@ -8,10 +8,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ssl import SSLContext
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from penstock.core.model import MILLISECOND, Instant
 from penstock.runtime import Address, Runtime, Timer
+from penstock.runtime.loop_watch import HELD_NS, LoopWatch
 from penstock.runtime.tcp import (
     Acceptor,
     ConnectionQuotaLimits,
@@ -20,7 +21,7 @@ from penstock.runtime.tcp import (
     TcpConnection,
     TcpProtocol,
 )
-from penstock.runtime.tls import TlsConnection
+from penstock.runtime.tls import TlsConnection, TlsSessions
 from penstock.security import AclOperation
 from penstock.security import Resource as SecuredResource
 from penstock.server.http.security_headers import CHALLENGE, HEADERS, TLS_HEADERS
@@ -93,9 +94,14 @@ class HttpTls(Protocol):
 
 # As they came: names in lower case, one pair for each line.
 HttpHeaders: TypeAlias = list[tuple[str, str]]
-Page: TypeAlias = Callable[[], HttpResponse]
+# Calls back with a page that takes a while to make.
+LateResponse: TypeAlias = Callable[[Callable[[HttpResponse], None]], None]
+Page: TypeAlias = Callable[[], HttpResponse | LateResponse]
 # Takes a PUT, and responds now or later, once.
 Resource: TypeAlias = Callable[[HttpRequest, Callable[[HttpResponse], None]], None]
+# A path is named by its beginning.
+NAMED_CHARS_MAX = 100
+A = TypeVar("A")
 NO_RESOURCES: Mapping[str, Resource] = {}
 PUT = b"PUT "
 OPEN_PAGES = frozenset({"/health", "/ready"})
@@ -107,7 +113,7 @@ NOT_IDENTIFIED = HttpResponse(
 NOT_ALLOWED = HttpResponse(403, b"this needs Describe on the cluster\n")
 
 
-def respond(head: bytes, pages: Mapping[str, Page], other: Page | None = None) -> HttpResponse:
+def respond(head: bytes, pages: Mapping[str, Page], other: Page | None = None) -> HttpResponse | LateResponse:
     """The response to a request whose head is complete; `other` is for what is no page."""
     words = head.split(b"\r\n", 1)[0].split(b" ")
     if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
@@ -124,7 +130,8 @@ def respond(head: bytes, pages: Mapping[str, Page], other: Page | None = None) -
     return page()
 
 
-def response(answer: HttpResponse, *, with_body: bool = True, is_encrypted: bool = False) -> bytes:
+def head_of(answer: HttpResponse, *, is_encrypted: bool = False) -> bytes:
+    """What is sent before the body."""
     extra = (*answer.headers, *(TLS_HEADERS if is_encrypted else HEADERS))
     head = (
         f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}\r\n"
@@ -133,7 +140,7 @@ def response(answer: HttpResponse, *, with_body: bool = True, is_encrypted: bool
         + "".join(f"{name}: {value}\r\n" for name, value in extra)
         + "Connection: close\r\n\r\n"
     )
-    return head.encode("ascii") + (answer.body if with_body else b"")
+    return head.encode("ascii")
 
 
 def _target(head: bytes) -> str:
@@ -176,12 +183,14 @@ class HttpServer:
         """
         self.gate = gate
         self.tls = tls
+        self._tls_sessions = TlsSessions(runtime.clock, runtime.timers)
         self._runtime = runtime
         self._pages = pages
         self._resources = resources
         self._other = other
         self.limits = limits or HttpLimits()
         self._acceptor: Acceptor | None = None
+        self._watch = LoopWatch()
 
     def open(self, loop: asyncio.AbstractEventLoop, address: Address) -> Address:
         """Listen; returns the address with the actual port."""
@@ -192,8 +201,7 @@ class HttpServer:
     def _welcome(self, pipe: SocketTcpConnection) -> TcpProtocol:
         if self.tls is None:
             return self._serve(pipe)
-        timers = self._runtime.timers
-        return TlsConnection(pipe, self.tls.current, self._serve, timers.soon, self._after_ms)
+        return TlsConnection(pipe, self.tls.current, self._serve, self._tls_sessions)
 
     def _serve(self, pipe: TcpConnection) -> "HttpConnection":
         return HttpConnection(pipe, self, self._after_ms(self.limits.patience_ms, pipe.close))
@@ -202,8 +210,18 @@ class HttpServer:
         deadline = Instant(self._runtime.clock.now() + delay_ms * MILLISECOND)
         return self._runtime.timers.at(deadline, act)
 
-    def respond(self, head: bytes) -> HttpResponse:
-        return respond(head, self._pages, self._other)
+    def respond(self, head: bytes) -> HttpResponse | LateResponse:
+        return self.watched(_target(head), lambda: respond(head, self._pages, self._other))
+
+    def watched(self, path: str, act: Callable[[], A]) -> A:
+        """Do something for a request; it is named if it holds the loop."""
+        now = self._runtime.clock.now
+        began_ns = now()
+        outcome = act()
+        ended_ns = now()
+        if ended_ns - began_ns > HELD_NS:
+            self._watch.note(path[:NAMED_CHARS_MAX], ended_ns - began_ns, ended_ns)
+        return outcome
 
     def resource_of(self, head: bytes) -> tuple[Resource, str] | None:
         """The resource that a PUT is for, and the rest of its path."""
@@ -297,7 +315,12 @@ class HttpConnection:
     def _serve(self, head: bytes, rest: bytes) -> None:
         found = self._listener.resource_of(head)
         if found is None:
-            self._send(self._listener.respond(head))
+            answer = self._listener.respond(head)
+            if isinstance(answer, HttpResponse):
+                self._send(answer)
+            else:
+                self._tcp.pause()
+                answer(self._respond)
             return
         length = _content_length(head)
         if length is None:
@@ -316,7 +339,8 @@ class HttpConnection:
         if self._have == len(self._buffer) and self._body is not None:
             self._tcp.pause()
             resource, path = self._body
-            resource(HttpRequest(path, bytes(self._buffer), self._caller), self._respond)
+            request = HttpRequest(path, bytes(self._buffer), self._caller)
+            self._listener.watched(path, lambda: resource(request, self._respond))
 
     def _respond(self, answer: HttpResponse) -> None:
         if not self._closed:
@@ -326,7 +350,9 @@ class HttpConnection:
         self._answered = True
         self._tcp.pause()
         is_encrypted = isinstance(self._tcp, TlsConnection)
-        self._tcp.write([response(answer, with_body=self._with_body, is_encrypted=is_encrypted)])
+        head = head_of(answer, is_encrypted=is_encrypted)
+        # Not joined: many may be sent the same large page.
+        self._tcp.write([head, answer.body] if self._with_body and answer.body else [head])
         if self._tcp.pending_bytes == 0:
             self._tcp.close()
 

@@ -36,7 +36,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from starlette.types import Receive, Scope, Send
 
-from penstock.client.cluster import LOG, ClusterError, Membership
+from penstock.client.cluster import LOG, ClusterError, Membership, QuotaExceeded
 from penstock.client.cluster.publisher import OutgoingRecord, RecordPosition
 from penstock.client.cluster.queues import DelayedPublish
 from penstock.core.protocol.messages.queue_settle import ACKNOWLEDGE, REJECT, RELEASE, RENEW, RETURN
@@ -645,7 +645,7 @@ class WebSocketSession:
                 if last_error != error.detail:
                     await self._fail(subscription, problem, is_over=False)
                 last_error = error.detail
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(error.seconds if isinstance(error, QuotaExceeded) else RETRY_SECONDS)
                 continue
             last_error = ""
             if messages:

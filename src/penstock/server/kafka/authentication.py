@@ -11,8 +11,9 @@ again in time is served without a gap, as the same principal and by the same mec
 with its next request. One by the word of a node (PENSTOCK-DELEGATE) ends as well when what it was made by is
 taken back: an API key, a password. On a listener without SASL that is the only login there is, and clients
 without one are served as whoever their certificate says. A login that fails is answered after a while, the
-longer the more have failed from there, and the connection is closed a moment later: clients that find the end
-of a connection right behind an answer may not read the answer (kafka-python).
+longer the more have failed from there, and the next password from there is checked no earlier (`LoginTurns`).
+The connection is closed a moment after the answer: clients that find the end of a connection right behind an
+answer may not read the answer (kafka-python).
 """
 
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from penstock.core.sasl import DELEGATE, Challenge, DelegatedLogin, Delegation, 
 from penstock.observability import log
 from penstock.runtime import Clock
 from penstock.security import Principal
+from penstock.security.audit import LoginMeans
 from penstock.security.authenticator import Authenticator, SaslLogin
 from penstock.security.login_limits import FIRST_DELAY_MS
 from penstock.server.kafka.request import Request
@@ -74,6 +76,11 @@ class ConnectionAuthentication:
         """Whether the client has logged in once, or need not."""
         return self._user is not None or self._is_optional
 
+    @property
+    def is_current(self) -> bool:
+        """Whether nobody has taken back what the login was made by."""
+        return self._delegation is None or self._is_current(self._delegation)
+
     def admits(self, api_key: int) -> bool:
         """Whether a request may be served now."""
         if self._user is None:
@@ -81,7 +88,7 @@ class ConnectionAuthentication:
                 return True
             self._requests += 1
             return api_key in BEFORE_LOGIN and self._requests <= REQUESTS_MAX
-        if self._delegation is not None and not self._is_current(self._delegation):
+        if not self.is_current:
             return False
         if self._expires is None or self._clock.now() < self._expires:
             return True
@@ -98,14 +105,14 @@ class ConnectionAuthentication:
             self._checked = image
         return True
 
-    def shake_hands(self, mechanism: str) -> ErrorCode:
-        """Agree on a mechanism."""
+    def shake_hands(self, mechanism: str, host: str) -> ErrorCode:
+        """Agree on a mechanism with a client at this address."""
         if self._user is not None and mechanism != self._served_mechanism:
             # Nobody becomes somebody else on the way.
             return ErrorCode.ILLEGAL_SASL_STATE
         if self._is_optional and mechanism != DELEGATE:
             return ErrorCode.ILLEGAL_SASL_STATE
-        login = self._authenticator.login(mechanism)
+        login = self._authenticator.login(mechanism, host)
         if login is None:
             return ErrorCode.UNSUPPORTED_SASL_MECHANISM
         self._mechanism, self._login = mechanism, login
@@ -125,7 +132,8 @@ class ConnectionAuthentication:
         self._login.step(content, partial(self._stepped, call))
 
     def _stepped(self, call: Request, step: Step) -> None:
-        if not call.is_open:
+        if not call.is_open and not isinstance(step, Refused):
+            # Who does not wait for the answer has guessed all the same.
             return
         match step:
             case Challenge():
@@ -151,7 +159,7 @@ class ConnectionAuthentication:
         lifetime_ms = self._lifetime_ms(step.expires)
         principal = Principal("User", step.user)
         if delegation is None:
-            self._authenticator.limits.succeeded(call.session.host)
+            self._authenticator.login_succeeded(call.session.host)
             call.connection.log_in(principal)
         else:
             self._delegation = delegation
@@ -159,7 +167,8 @@ class ConnectionAuthentication:
             call.connection.log_in(principal, delegation.host, scope)
         if call.connection.audit is not None:
             session = call.connection.session
-            call.connection.audit.logged_in(session, self._mechanism, call.correlation_id)
+            means = LoginMeans(None, "" if delegation is None else delegation.api_key)
+            call.connection.audit.logged_in(session, self._mechanism, call.correlation_id, means.details)
         log.debug("kafka.logged_in", peer=call.connection.tcp.peer, user=step.user, mechanism=self._mechanism)
         call.reply(
             SaslAuthenticateResponse(
@@ -177,14 +186,16 @@ class ConnectionAuthentication:
         self._expires = min(ends, default=None)
         return 0 if self._expires is None else max(1, (self._expires - now) // MILLISECOND)
 
+    def _delay_ms(self, call: Request, step: Refused) -> int:
+        """Count a failed login; returns how long its answer waits."""
+        if self._mechanism == DELEGATE or not step.is_judged:
+            # There is nothing to guess there, and a gateway asks for many.
+            return FIRST_DELAY_MS
+        return self._authenticator.login_failed(call.session.host, step.user)
+
     def _refused(self, call: Request, step: Refused) -> None:
         self._login = None
-        if self._mechanism == DELEGATE:
-            # There is nothing to guess here, and a gateway asks for many.
-            delay_ms = FIRST_DELAY_MS
-        else:
-            host = call.session.host
-            delay_ms = self._authenticator.limits.failed(host, step.user, self._clock.now())
+        delay_ms = self._delay_ms(call, step)
         log.warning(
             "kafka.login_failed",
             peer=call.connection.tcp.peer,

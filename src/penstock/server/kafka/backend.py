@@ -11,6 +11,7 @@ from penstock.broker.coordinator.groups import GroupService
 from penstock.broker.coordinator.transactions import TransactionService
 from penstock.broker.delays.delay_view import DelayView
 from penstock.broker.delete_records import RecordDeletionService
+from penstock.broker.encryption import MasterKeyAdmin
 from penstock.broker.fetch import FetchService
 from penstock.broker.list_offsets import OffsetLookup
 from penstock.broker.partitions import ReplicaManager
@@ -92,6 +93,7 @@ class Backend:
     telemetry: TelemetryService
     read_replicas: ReadReplicaSelector
     access: AccessService
+    master_keys: MasterKeyAdmin
     # Whether access rules decide what clients may do.
     is_secured: bool = False
 

@@ -10,15 +10,16 @@ from penstock.core.model import MILLISECOND, Instant, PenstockError, ProtocolErr
 from penstock.core.protocol.frames import API_VERSIONS_KEY, RequestHeader, read_request_header
 from penstock.observability import log
 from penstock.runtime import Clock
+from penstock.runtime.loop_watch import HELD_NS
 from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
 from penstock.runtime.tcp import TcpConnection
 from penstock.security import ANONYMOUS, AclOperation, Authorizer, Principal, Session
 from penstock.server.kafka.backend import Backend, KafkaMetrics
-from penstock.server.kafka.connection_scheduler import ConnectionScheduler
+from penstock.server.kafka.connection_scheduler import ClientAccount, ConnectionScheduler
 from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.frame_decoder import REUSED_BYTES_MAX, FrameDecoder
-from penstock.server.kafka.loop_holds import HELD_NS, LoopHold
-from penstock.server.kafka.request import Authentication, Request, ResponseQueue
+from penstock.server.kafka.loop_holds import LoopHold
+from penstock.server.kafka.request import Authentication, Request, RequestSteps, ResponseQueue
 from penstock.server.kafka.request_audit import RequestAudit
 from penstock.server.kafka.router import Router
 from penstock.server.kafka.share_sessions import ShareSessionCache
@@ -77,18 +78,23 @@ class KafkaConnection:
     """The Kafka protocol on one TCP connection."""
 
     __slots__ = (
+        "__weakref__",
+        "_copied_bytes",
         "_decoder",
         "_held_until_ns",
         "_holds",
         "_keeps_frame",
+        "_kept_bytes",
         "_progress",
         "_routes",
         "_scheduler",
         "_seen_ns",
         "_session",
+        "_sliced",
         "_turn_end_ns",
         "_waits_for_room",
         "_waits_for_turn",
+        "account",
         "address_usage",
         "audit",
         "authentication",
@@ -139,6 +145,13 @@ class KafkaConnection:
         self._scheduler = door.scheduler
         self.address_usage = door.scheduler.usage_of(address)
         self.client_usage = door.scheduler.usage_of(_client_of(self._session), "")
+        # Who is charged for long work.
+        self.account = ClientAccount(door.scheduler, self.client_usage, self.address_usage)
+        # The request that is served in slices, if there is one.
+        self._sliced: RequestSteps | None = None
+        # Copies of frames that others' requests would overwrite: the last one, and those that are counted.
+        self._copied_bytes = 0
+        self._kept_bytes = 0
         self.is_paused = False
         self._held_until_ns = 0
         self._holds = 0
@@ -208,7 +221,11 @@ class KafkaConnection:
 
     def keep(self, frame: memoryview) -> memoryview:
         """The frame, in a form that is valid as long as no more is read: others use the scratch buffer."""
-        return memoryview(bytearray(frame)) if frame.obj is self.listener.scratch.obj else frame
+        if frame.obj is not self.listener.scratch.obj:
+            self._copied_bytes = 0
+            return frame
+        self._copied_bytes = len(frame)
+        return memoryview(bytearray(frame))
 
     @property
     def address(self) -> str:
@@ -260,6 +277,8 @@ class KafkaConnection:
             route.serve(call, frame, position)
         else:
             call.refuse_size(len(frame), route.bytes_max)
+        if call.authorizer is not None:
+            call.end_work()
         ended_ns = clock.now()
         figures = self.metrics.by_api.get(api_key) or self.metrics.figures_of(api)
         served, elapsed_ns = figures[0], ended_ns - began_ns
@@ -294,11 +313,10 @@ class KafkaConnection:
         self._change_client(self._session)
 
     def _change_client(self, session: Session) -> None:
-        """Count for another client from now on; a new name does not make up for what was used."""
-        before = self.client_usage
-        self.client_usage = usage = self._scheduler.usage_of(_client_of(session), session.client_id)
-        usage.used_ns = max(usage.used_ns, before.used_ns)
-        self._scheduler.release(before)
+        """Count for another client from now on."""
+        client = _client_of(session)
+        self.client_usage = self._scheduler.rename(self.client_usage, client, session.client_id)
+        self.account = ClientAccount(self._scheduler, self.client_usage, self.address_usage)
 
     def end_turn(self) -> None:
         """Serve no more requests in this turn, however little time it has taken."""
@@ -314,7 +332,11 @@ class KafkaConnection:
         `keeps_frame`: until then the frame that is being served is still needed.
         """
         self._holds += 1
-        self._keeps_frame = self._keeps_frame or keeps_frame
+        if keeps_frame:
+            self._keeps_frame = True
+            self._kept_bytes += self._copied_bytes
+            self.listener.request_memory.keep(self._copied_bytes)
+            self._copied_bytes = 0
         self.end_turn()
         self._pause()
 
@@ -322,9 +344,23 @@ class KafkaConnection:
         self._holds -= 1
         if not self._holds and self._keeps_frame:
             self._keeps_frame = False
+            self._sliced = None
+            self._let_go()
             if self._decoder.owned_bytes > REUSED_BYTES_MAX:
                 self.release_buffer()
         self.resume()
+
+    def _let_go(self) -> None:
+        """Nobody needs the copies of frames any more."""
+        kept, self._kept_bytes = self._kept_bytes, 0
+        if kept:
+            self.listener.request_memory.keep(-kept)
+
+    def slice(self, sliced: RequestSteps, frame_bytes: int) -> None:
+        """Serve a request in slices, when there is room for what its frame becomes."""
+        if frame_bytes:
+            self._sliced = sliced
+        self.slices.add(sliced, self.account, frame_bytes)
 
     def throttle(self, throttle_ms: int) -> None:
         """Read nothing for a while, because a quota was exceeded; responses are still sent."""
@@ -473,6 +509,12 @@ class KafkaConnection:
     def closed(self) -> None:
         self.is_open = False
         self._decoder.close()
+        self._let_go()
+        if self._sliced is not None:
+            # Nobody waits for the rest; what was begun for it ends as it would for any client that leaves.
+            self.slices.remove(self._sliced, self.account)
+            self._sliced.abandon()
+            self._sliced = None
         self._scheduler.release(self.client_usage)
         self._scheduler.release(self.address_usage)
         if self.audit is not None:

@@ -17,16 +17,22 @@ A connection that waits is not read: its bytes stay in the kernel, and TCP slows
 whose time is up while more of its requests are in memory waits in the same queue. Who is alone on a
 node does not wait, for turns of up to `LONE_TURN_NS`.
 
-Left out: time that is spent for a request after its handler has returned, such as that of reads for a
-long poll; what a client may make a node do there is bounded elsewhere.
+Names cost their sender nothing, so little is kept for each: of a long one a hash, clients of an address
+beyond `NAMES_MAX` share one count, and what was used is forgotten when it has become nothing. A connection
+that calls itself something else takes along what it has used.
+
+Slices of long work are charged to their clients as well (`ClientAccount`). Left out: other time that is spent
+for a request after its handler has returned, such as that of reads for a long poll; what a client may make a
+node do there is bounded elsewhere.
 """
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from penstock.core.model import MILLISECOND, Instant
+from penstock.security.sessions import name_key
 
 # What requests may take of one turn of the loop before it matters whose they are.
 TURN_NS = 2 * MILLISECOND
@@ -45,15 +51,24 @@ CLIENT_NS = PERIOD_NS // 8
 ADDRESS_NS = PERIOD_NS // 4
 # Of so many turns of waiting connections, one is for clients that used much.
 HEAVY_TURN = 4
+# How many clients of an address, or of a principal, are told apart, and how many on a node.
+NAMES_MAX = 1_000
+USAGES_MAX = 20_000
+# Less than this is nothing; with fewer usages than the second nobody looks for such ones.
+FORGOTTEN_NS = MILLISECOND // 4
 _FORGET_MIN = 256
+_OTHERS = b""
+# An address or principal, and a name there; None for all of an address.
+UsageKey: TypeAlias = tuple[str | bytes, str | bytes | None]
 
 
 class ClientUsage:
     """The loop time that requests of a client, or of an address, have used lately."""
 
-    __slots__ = ("_period", "connections", "is_queued", "tag_ns", "used_ns", "waiting")
+    __slots__ = ("_period", "connections", "is_queued", "key", "tag_ns", "used_ns", "waiting")
 
-    def __init__(self, now: Instant) -> None:
+    def __init__(self, now: Instant, key: UsageKey = ("", None)) -> None:
+        self.key = key
         self.used_ns = 0
         self.connections = 0
         # Connections that wait for a turn of the client, and whether it has a place in the queue.
@@ -72,6 +87,29 @@ class ClientUsage:
         return self.used_ns
 
 
+class ClientAccount:
+    """A client and its address, who are charged for what is done for them later."""
+
+    __slots__ = ("_address_usage", "_client_usage", "_scheduler", "address", "client")
+
+    def __init__(self, scheduler: "ConnectionScheduler", client: ClientUsage, address: ClientUsage) -> None:
+        self._scheduler = scheduler
+        self._client_usage = client
+        self._address_usage = address
+        self.client = client.key
+        self.address = address.key
+
+    def charge(self, elapsed_ns: int) -> None:
+        """So much time of the loop was spent for the client."""
+        scheduler, usage = self._scheduler, self._client_usage
+        scheduler.spent_ns += elapsed_ns
+        usage.used_ns += elapsed_ns
+        self._address_usage.used_ns += elapsed_ns
+        if scheduler.last_client is not usage:
+            scheduler.last_client = usage
+            scheduler.switches += 1
+
+
 class ScheduledConnection(Protocol):
     """What the scheduler needs of a connection."""
 
@@ -85,10 +123,18 @@ class ScheduledConnection(Protocol):
 class ConnectionScheduler:
     """The turns of a node's connections. `soon` calls back after the loop has looked at its sockets.
 
-    Every request adds its time to `spent_ns`; while that is below `limit_ns`, nobody has to ask.
+    Every request adds its time to `spent_ns`; while that is below `limit_ns`, nobody has to ask. Who has to
+    ask reads little at a time.
     """
 
-    def __init__(self, soon: Callable[[Callable[[], None]], object], now: Callable[[], Instant]) -> None:
+    def __init__(
+        self,
+        soon: Callable[[Callable[[], None]], object],
+        now: Callable[[], Instant],
+        is_pressed: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_pressed`: whether so little memory is left that little should be read at a time."""
+        self._is_pressed = is_pressed
         self._soon = soon
         self._now = now
         self.spent_ns = 0
@@ -99,8 +145,10 @@ class ConnectionScheduler:
         self.switches = 0
         self._switches_before = 0
         self._period = now() >> _PERIOD_SHIFT
-        self._usages: dict[tuple[str, str | None], ClientUsage] = {}
-        self._forget_at = _FORGET_MIN
+        self._usages: dict[UsageKey, ClientUsage] = {}
+        # How many names of each address or principal are told apart.
+        self._names: Counter[str | bytes] = Counter()
+        self._forgot_in = self._period
         self._turn_set = False
         self._serving: ScheduledConnection | None = None
         self._light: deque[ClientUsage] = deque()
@@ -117,24 +165,60 @@ class ConnectionScheduler:
 
     def usage_of(self, address: str, client_id: str | None = None) -> ClientUsage:
         """What a client has used, or all of an address; `release` it when the connection has ended."""
-        usage = self._usages.get((address, client_id))
+        key = name_key(address), None if client_id is None else name_key(client_id)
+        usage = self._usages.get(key)
         if usage is None:
-            if len(self._usages) >= self._forget_at:
-                self._forget()
-            usage = self._usages[(address, client_id)] = ClientUsage(self._now())
+            usage = self._add(key)
         usage.connections += 1
+        return usage
+
+    def _add(self, key: UsageKey) -> ClientUsage:
+        address, name = key
+        if len(self._usages) >= _FORGET_MIN and self._forgot_in != self._now() >> _PERIOD_SHIFT:
+            self.forget()
+        if name is not None:
+            if self._names[address] >= NAMES_MAX or len(self._usages) >= USAGES_MAX:
+                key = address, _OTHERS
+                if key in self._usages:
+                    return self._usages[key]
+            self._names[address] += 1
+        usage = self._usages[key] = ClientUsage(self._now(), key)
         return usage
 
     def release(self, usage: ClientUsage) -> None:
         """A connection has ended; what it used counts on, for those that come after it."""
         usage.connections -= 1
 
-    def _forget(self) -> None:
+    def rename(self, before: ClientUsage, address: str, client_id: str) -> ClientUsage:
+        """Count a connection for another client; a new name does not make up for what was used."""
+        now, usage = self._now(), self.usage_of(address, client_id)
+        usage.used_ns = max(usage.recent_ns(now), before.recent_ns(now))
+        usage.tag_ns = max(usage.tag_ns, before.tag_ns)
+        self.release(before)
+        if not before.connections:
+            # Nobody is called that any more, and what was used counts under the new name.
+            self._drop(before)
+        return usage
+
+    def forget(self) -> None:
+        """Drop the usages of those who have no connection and used nothing lately."""
         now = self._now()
-        kept = {
-            key: usage for key, usage in self._usages.items() if usage.connections or usage.recent_ns(now)
-        }
-        self._usages, self._forget_at = kept, max(_FORGET_MIN, 2 * len(kept))
+        self._forgot_in = now >> _PERIOD_SHIFT
+        for usage in list(self._usages.values()):
+            if not usage.connections and usage.recent_ns(now) < FORGOTTEN_NS:
+                self._drop(usage)
+
+    def _drop(self, usage: ClientUsage) -> None:
+        address, name = usage.key
+        del self._usages[usage.key]
+        if name is not None:
+            self._names[address] -= 1
+            if not self._names[address]:
+                del self._names[address]
+
+    def press(self) -> None:
+        """Memory is short: from now on everybody has to ask, and reads little."""
+        self.limit_ns = -1
 
     def admits(self, connection: ScheduledConnection) -> bool:
         """Whether a readable connection is read now; to be asked when `spent_ns` is above `limit_ns`."""
@@ -205,7 +289,7 @@ class ConnectionScheduler:
             self._soon(self._turn)
         else:
             self._turn_set = False
-            self.limit_ns = TURN_NS
+            self.limit_ns = -1 if self._is_pressed() else TURN_NS
 
     def _serve(self, usage: ClientUsage) -> None:
         """Give one connection of a client its turn."""
@@ -213,6 +297,9 @@ class ConnectionScheduler:
         spent_ns = self.spent_ns
         connection.take_turn()
         usage.tag_ns += self.spent_ns - spent_ns
+        if connection.client_usage is not usage:
+            # It has called itself something else meanwhile.
+            connection.client_usage.tag_ns = max(connection.client_usage.tag_ns, usage.tag_ns)
         usage.is_queued = False
         if usage.waiting:
             self._queue(usage)

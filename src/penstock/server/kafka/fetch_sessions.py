@@ -313,6 +313,11 @@ class ConnectionFetchSessions:
         del self._sessions[session.id]
         self._cache.shares.remove(self._client, session)
 
+    def cancel(self, session: FetchSession) -> None:
+        """The client does not hear of the session that its request has begun."""
+        if session.id in self._sessions:
+            self._end(session)
+
     def forget(self, session: FetchSession) -> None:
         """The session was evicted: its client is told so when it comes back."""
         self._sessions.pop(session.id, None)

@@ -67,6 +67,7 @@ class FrameDecoder:
         "_need",
         "_owner",
         "_request_memory",
+        "_rest_bytes",
         "_scratch",
         "_sized",
         "is_starved",
@@ -96,6 +97,7 @@ class FrameDecoder:
         self.owned_bytes = 0
         # What was put aside; it is handled before anything else.
         self.rest: memoryview | None = None
+        self._rest_bytes = 0
         # Whether the rest, or the next bytes of a frame, wait for the memory limit.
         self.is_starved = False
 
@@ -141,7 +143,7 @@ class FrameDecoder:
         """
         source, start, end, need = self._scratch, 0, count, self._need
         if not count:
-            rest, self.rest, self.is_starved = self.rest, None, False
+            rest, self.is_starved = self._taken_rest(), False
             if rest is None:
                 if need and not self._is_skipped:
                     self._make_room(need)
@@ -219,7 +221,17 @@ class FrameDecoder:
 
     def _put_aside(self, rest: memoryview) -> None:
         # The scratch buffer is shared: what is in it has to be copied.
-        self.rest = rest if rest.obj is not self._scratch.obj else memoryview(bytearray(rest))
+        self.rest = rest = rest if rest.obj is not self._scratch.obj else memoryview(bytearray(rest))
+        self._rest_bytes = len(rest.obj)  # type: ignore[arg-type]  # a bytearray, of which it is a part
+        self._request_memory.keep(self._rest_bytes)
+
+    def _taken_rest(self) -> memoryview | None:
+        """What was put aside, which is not any more."""
+        rest, self.rest = self.rest, None
+        size, self._rest_bytes = self._rest_bytes, 0
+        if size:
+            self._request_memory.keep(-size)
+        return rest
 
     def _keep(self, need: int, beginning: memoryview, *, sized: bool) -> None:
         assert self._frame is not None
@@ -259,6 +271,9 @@ class FrameDecoder:
 
     def close(self) -> None:
         """Give back all memory: the connection has ended."""
-        self._need, self.rest, self.target = 0, None, self._scratch
+        self._taken_rest()
+        self._need, self.target = 0, self._scratch
         self._request_memory.forget(self)
         self.release_buffer()
+        # Or the two would wait for the garbage collector, which comes seldom.
+        self._owner = None

@@ -11,7 +11,7 @@ from penstock.core.model import MILLISECOND, Instant
 from penstock.runtime import Address, Runtime, Timer
 from penstock.runtime.memory_limits import JUDGE_MS, RequestMemoryLimit, ResponseMemoryLimit
 from penstock.runtime.tcp import Acceptor, AcceptorOptions, Listen, TcpConnection, TcpListener, TcpProtocol
-from penstock.runtime.tls import TlsConnection
+from penstock.runtime.tls import TlsConnection, TlsSessions
 from penstock.security import ANONYMOUS, Authorizer, Principal
 from penstock.security.authenticator import Authenticator
 from penstock.server.kafka.authentication import ConnectionAuthentication
@@ -27,6 +27,8 @@ from penstock.server.kafka.share_sessions import ShareSessionCache
 from penstock.server.kafka.slice_scheduler import SliceScheduler
 
 SWEEP_MS = 5_000
+# How many connections are looked at per turn of the loop: all of them may be idle, and be closed.
+SWEPT_PER_TURN = 100
 # How long a client may take to log in, and how many may be at it.
 LOGIN_MS = 30_000
 NEWCOMERS_MAX = 1_000
@@ -102,16 +104,17 @@ class Newcomers:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[Newcomer, None] = {}
+        # With the timer that ends their time, which would keep them in memory after they are gone.
+        self._waiting: dict[Newcomer, Timer | None] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, newcomer: N) -> N:
-        self._waiting[newcomer] = None
+    def add(self, newcomer: N, timer: Timer | None = None) -> N:
+        self._waiting[newcomer] = timer
         while len(self._waiting) > NEWCOMERS_MAX:
             oldest = next(iter(self._waiting))
-            del self._waiting[oldest]
+            self.remove(oldest)
             if oldest.is_open and not oldest.is_logged_in:
                 oldest.close()
         return newcomer
@@ -120,7 +123,9 @@ class Newcomers:
         """It is somebody, or gone; returns whether it was one of them."""
         if newcomer not in self._waiting:
             return False
-        del self._waiting[newcomer]
+        timer = self._waiting.pop(newcomer)
+        if timer is not None:
+            timer.cancel()
         return True
 
 
@@ -149,6 +154,7 @@ class Listener:
         self.scheduler = serving.scheduler
         self.slices = serving.slices
         self._timers = serving.runtime.timers
+        self._tls_sessions = TlsSessions(self.clock, self._timers)
         self._to_flush: list[ResponseQueue] = []
         self._connections: dict[KafkaConnection, None] = {}
         self._newcomers = Newcomers()
@@ -176,16 +182,24 @@ class Listener:
 
     def accept(self, pipe: TcpConnection) -> TcpProtocol:
         """Serve a new client, once its connection is encrypted if it is to be."""
-        tls = self._security.tls
+        tls, wait_ms = self._security.tls, 0
+        if self.authorizer is not None:
+            # Before anything is done for it: a handshake costs more than most requests.
+            wait_ms = self.authorizer.charge_connection(pipe.peer.rpartition(":")[0])
         if tls is None:
-            return self._welcome(pipe, ANONYMOUS)
+            connection = self._welcome(pipe, ANONYMOUS)
+            if wait_ms:
+                connection.throttle(wait_ms)
+            return connection
 
         def welcome(encrypted: TlsConnection) -> TcpProtocol:
             self._newcomers.remove(encrypted)
             return self._welcome(encrypted, tls.principal_of(encrypted.certificate))
 
-        stranger = TlsConnection(pipe, tls.current, welcome, self._timers.soon, self.after_ms)
+        stranger = TlsConnection(pipe, tls.current, welcome, self._tls_sessions)
         stranger.on_closed = partial(self._newcomers.remove, stranger)
+        if wait_ms:
+            stranger.delay_handshake(wait_ms)
         return self._newcomers.add(stranger)
 
     def _welcome(self, pipe: TcpConnection, principal: Principal) -> KafkaConnection:
@@ -205,14 +219,10 @@ class Listener:
         connection = KafkaConnection(pipe, self, principal, authentication)
         self._connections[connection] = None
         if authentication is not None:
-            self._newcomers.add(connection)
-            self.after_ms(LOGIN_MS, partial(self._check_login, connection))
+            timer = self.after_ms(LOGIN_MS, partial(self._check_login, connection))
+            self._newcomers.add(connection, timer)
         if self.audit is not None and principal != ANONYMOUS:
             self.audit.logged_in(connection.session, TLS_API)
-        if self.authorizer is not None:
-            wait_ms = self.authorizer.charge_connection(connection.address)
-            if wait_ms:
-                connection.throttle(wait_ms)
         return connection
 
     def _check_login(self, connection: KafkaConnection) -> None:
@@ -277,14 +287,25 @@ class Listener:
     def _sweep(self) -> None:
         self._is_pressed = False
         self.sweep()
-        self._sweep_later()
 
     def sweep(self) -> None:
         """Close connections that are idle, stuck, or block others."""
+        self._sweep_some(list(self._connections))
+
+    def _sweep_some(self, unswept: list[KafkaConnection]) -> None:
         now, pressed = self.clock.now(), self.response_memory.is_full
-        for connection in list(self._connections):
-            connection.sweep(now, pressed=pressed)
+        for connection in unswept[-SWEPT_PER_TURN:]:
+            if connection.is_open:
+                connection.sweep(now, pressed=pressed)
+        del unswept[-SWEPT_PER_TURN:]
+        if unswept:
+            self.soon(partial(self._sweep_some, unswept))
+            return
         self._make_room()
+        self.scheduler.forget()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweep_later()
 
     def _make_room(self) -> None:
         """Close the connection that holds the most: nobody is read while the response memory is used up."""
@@ -303,6 +324,7 @@ class Listener:
         """Close the listener and all its connections."""
         if self._sweeper is not None:
             self._sweeper.cancel()
+            self._sweeper = None
         if self._acceptor is not None:
             self._acceptor.close()
 

@@ -6,11 +6,12 @@ does not fill the log.
 
 from typing import NamedTuple
 
-from penstock.core.model import MILLISECOND, SECOND
+from penstock.core.model import MILLISECOND
 from penstock.observability import Counter, log
+from penstock.runtime.loop_watch import REPORT_NS
 
-HELD_NS = 50 * MILLISECOND
-REPORT_NS = SECOND
+# Of the name that a client calls itself by.
+NAME_CHARS_MAX = 64
 
 
 class LoopHold(NamedTuple):
@@ -46,7 +47,7 @@ class LoopHolds:
             "kafka.held_the_loop",
             api=worst.api,
             version=worst.version,
-            client_id=worst.client_id,
+            client_id=worst.client_id[:NAME_CHARS_MAX],
             peer=worst.peer,
             ms=worst.elapsed_ns // MILLISECOND,
             requests=count,

@@ -39,21 +39,30 @@ def queues_of(
     call: Request, operation: AclOperation, group_id: str, topics: Iterable[tuple[str, tuple[int, ...]]]
 ) -> tuple[QueueId, ...] | QueueRefusal:
     """The queues of the group on these topics and partitions, all of a topic where none are named."""
-    queues: dict[QueueId, None] = {}
+    # Each topic once, however often it is named.
+    named: dict[str, dict[int, None]] = {}
+    whole = set[str]()
     for name, partitions in topics:
+        named.setdefault(name, {}).update(dict.fromkeys(partitions))
+        if not partitions:
+            whole.add(name)
+    queues: list[QueueId] = []
+    for name, indexes in named.items():
         topic = _topic(call, operation, name)
         if isinstance(topic, QueueRefusal):
             return topic
-        for index in partitions or [each.index for each in topic.partitions]:
-            if topic.partition(PartitionIndex(index)) is None:
-                return QueueRefusal(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} has no partition {index}"
-                )
-            queues[QueueId(group_id, topic.id, PartitionIndex(index))] = None
-        if len(queues) > QUEUES_MAX:
+        unknown = next((each for each in indexes if topic.partition(PartitionIndex(each)) is None), None)
+        if unknown is not None:
+            return QueueRefusal(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} has no partition {unknown}"
+            )
+        count = len(topic.partitions) if name in whole else len(indexes)
+        if len(queues) + count > QUEUES_MAX:
             return QueueRefusal(
                 ErrorCode.INVALID_REQUEST, f"one request is about {QUEUES_MAX:,} partitions at most"
             )
+        wanted = [each.index for each in topic.partitions] if name in whole else indexes
+        queues += [QueueId(group_id, topic.id, PartitionIndex(index)) for index in wanted]
     if not queues:
         return QueueRefusal(ErrorCode.INVALID_REQUEST, "no topic is named")
     return tuple(queues)

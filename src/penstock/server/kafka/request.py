@@ -12,7 +12,7 @@ as nothing of this connection waits any more.
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -23,12 +23,13 @@ from penstock.core.protocol.frames import RequestHeader, response_frame, respons
 from penstock.core.protocol.messages.registry import Api
 from penstock.observability import log
 from penstock.runtime import Clock
+from penstock.runtime.loop_watch import HELD_NS
 from penstock.runtime.tcp import BUFFERS, Part, TcpConnection
 from penstock.security import AclOperation, Authorizer, Principal, QuotaType, Resource, ResourceType, Session
 from penstock.server.kafka.backend import Backend, KafkaMetrics
+from penstock.server.kafka.connection_scheduler import ClientAccount
 from penstock.server.kafka.errors import error_response
 from penstock.server.kafka.fetch_sessions import ConnectionFetchSessions
-from penstock.server.kafka.loop_holds import HELD_NS
 from penstock.server.kafka.request_audit import AuditedRequest, RequestAudit
 from penstock.server.kafka.response_template import (
     CORRELATION_ID_POSITION,
@@ -37,10 +38,12 @@ from penstock.server.kafka.response_template import (
     put_offsets,
 )
 from penstock.server.kafka.share_sessions import ConnectionShareSessions
-from penstock.server.kafka.slice_scheduler import SliceScheduler
+from penstock.server.kafka.slice_scheduler import Room, SliceScheduler
 
 # A response with more rows is encoded in slices.
 WHOLE_ENTRIES_MAX = 1_000
+# Who asks for these may be somebody else afterwards: SaslHandshake and SaslAuthenticate.
+LOGIN_KEYS = (17, 36)
 # After a response of this size, check whether the client reads before serving the next request.
 LARGE_BYTES = 64 << 10
 
@@ -153,11 +156,15 @@ class Authentication(Protocol):
     def is_over(self) -> bool:
         """Whether the client has logged in once."""
 
+    @property
+    def is_current(self) -> bool:
+        """Whether what the client logged in by still counts."""
+
     def admits(self, api_key: int) -> bool:
         """Whether a request may be served now."""
 
-    def shake_hands(self, mechanism: str) -> ErrorCode:
-        """Agree on a mechanism."""
+    def shake_hands(self, mechanism: str, host: str) -> ErrorCode:
+        """Agree on a mechanism with a client at this address."""
 
     def authenticate(self, content: bytes, call: "Request") -> None:
         """Take a message of the mechanism, and reply to it."""
@@ -180,6 +187,9 @@ class RequestConnection(Protocol):
     is_open: bool
     is_paused: bool
     slices: SliceScheduler
+    account: ClientAccount
+
+    def slice(self, sliced: "RequestSteps", frame_bytes: int) -> None: ...
 
     def keep(self, frame: memoryview) -> memoryview: ...
 
@@ -189,6 +199,9 @@ class RequestConnection(Protocol):
 
     @property
     def session(self) -> Session: ...
+
+    @property
+    def is_logged_in(self) -> bool: ...
 
     def log_in(
         self, principal: Principal, host: str | None = None, scope: frozenset[AclOperation] | None = None
@@ -221,10 +234,15 @@ class Request(PendingResponse):
         "connection",
         "correlation_id",
         "holds_reads",
+        "room",
         "session",
         "throttle_ms",
         "version",
+        "working_since_ns",
     )
+
+    # For what a large frame becomes; there is none, and no such attribute, unless reads are held.
+    room: Room | None
 
     def __init__(
         self, connection: RequestConnection, api: Api, header: RequestHeader, session: Session, began_ns: int
@@ -246,7 +264,8 @@ class Request(PendingResponse):
         self.version = header[1]
         self.correlation_id = header[2]
         self.session = session
-        self.began_ns = began_ns
+        # Since when the loop works for it, as far as that is not charged; 0 while it waits.
+        self.began_ns = self.working_since_ns = began_ns
         connection.responses.waiting.append(self)
 
     @property
@@ -258,6 +277,12 @@ class Request(PendingResponse):
     def is_open(self) -> bool:
         """Whether anybody waits for the answer still."""
         return self.connection.is_open
+
+    @property
+    def is_login_current(self) -> bool:
+        """Whether what the client logged in by still counts; looked at when a request has waited."""
+        authentication = self.connection.authentication
+        return authentication is None or authentication.is_current
 
     def authorize(self, operation: AclOperation, resource: Resource) -> bool:
         """Whether the client may do this; the decision is recorded, if any are."""
@@ -295,12 +320,34 @@ class Request(PendingResponse):
         throttle_ms = gate.charge(self.session, cost, amount)
         if throttle_ms > self.throttle_ms:
             self.throttle_ms = throttle_ms
-            self.connection.throttle(throttle_ms)
+            if self.connection.is_open:
+                self.connection.throttle(throttle_ms)
         return self.throttle_ms
 
+    def quota_left(self, cost: QuotaType) -> int | None:
+        """How much the client may have at once: nothing while it owes; None if it has no limit."""
+        gate = self.authorizer
+        return None if gate is None else gate.quota_left(self.session, cost)
+
     def charge_time(self) -> int:
-        """Charge for the time that the request has taken so far."""
-        return self.charge(QuotaType.REQUEST_NS, self.connection.clock.now() - self.began_ns)
+        """Charge for the time that the loop has worked for the request, but not for the time it waited."""
+        if self.authorizer is None:
+            return 0
+        since_ns = self.working_since_ns
+        if not since_ns:
+            return self.throttle_ms
+        self.working_since_ns = now_ns = self.connection.clock.now()
+        return self.charge(QuotaType.REQUEST_NS, now_ns - since_ns)
+
+    def end_work(self) -> None:
+        """The loop goes on to something else: charge for what it has done since the last time.
+
+        Handlers charge before they reply, so that the response says how long its client is throttled.
+        """
+        connection = self.connection
+        if connection.is_logged_in and self.api.key not in LOGIN_KEYS:
+            self.charge_time()
+        self.working_since_ns = 0
 
     def reply(self, response: Message) -> None:
         """Answer with a message. One that cannot be written costs the connection, not the node."""
@@ -334,26 +381,51 @@ class Request(PendingResponse):
         log.error("kafka.response_not_encoded", api=self.api.name, version=self.version, reason=str(error))
         self.close()
 
-    def run(self, steps: Iterator[None], *, is_large: bool = False, is_long_poll: bool = False) -> None:
+    def run(
+        self,
+        steps: Iterator[None],
+        *,
+        frame_bytes: int = 0,
+        is_large: bool = False,
+        is_long_poll: bool = False,
+    ) -> None:
         """Serve the request in steps: now as far as one slice goes, and the rest in later turns.
 
         Its client is not read meanwhile, and not before there is a response unless that may wait for
-        others. A large request waits for those that came before it.
+        others. What becomes of `frame_bytes` of its frame needs room before there is a second slice, of a
+        large request before the first one.
         """
-        slices = self.connection.slices
-        is_first = not self.holds_reads and (slices.is_idle or not is_large)
+        connection = self.connection
+        slices = connection.slices
+        is_first = not self.holds_reads
+        if is_large:
+            self._hold_reads()
+            self.room = slices.claim(connection.account, frame_bytes)
+            is_first = self.room is not None and slices.is_idle
         if is_first and slices.advance(steps):
             return
+        self._hold_reads()
+        wanted_bytes = frame_bytes if self.room is None else 0
+        connection.slice(RequestSteps(self, steps, is_long_poll=is_long_poll), wanted_bytes)
+
+    def _hold_reads(self) -> None:
         if not self.holds_reads:
             self.holds_reads = True
+            self.room = None
             self.connection.pause_reads(keeps_frame=True)
-        slices.add(RequestSteps(self, steps, is_long_poll=is_long_poll))
 
     def release_reads(self) -> None:
         """Read the client again, if this request has kept it from that."""
+        self.give_back_room()
         if self.holds_reads:
             self.holds_reads = False
             self.connection.resume_reads()
+
+    def give_back_room(self) -> None:
+        """What the request has become is gone, or counted elsewhere: it waits for other clients."""
+        if self.holds_reads and self.room is not None:
+            self.room.give_back()
+            self.room = None
 
     def refuse_size(self, size: int, bytes_max: int) -> None:
         self.refuse(f"it has {size:,} bytes, and {bytes_max:,} are allowed")
@@ -398,10 +470,16 @@ class Request(PendingResponse):
     def resume_reads(self) -> None:
         self.connection.resume_reads()
 
-    def on_abandoned(self, cancel: Callable[[], None]) -> None:
-        """Call `cancel` if the client disconnects before there is a response."""
+    def on_abandoned(self, cancel: Callable[[], None], *, keeps_room: bool = False) -> None:
+        """Call `cancel` if the client disconnects before there is a response.
+
+        That waits for others, and what the request keeps meanwhile is bounded elsewhere, unless it
+        `keeps_room`.
+        """
         if self.parts is None:
             self.abandoned = cancel
+            if self.holds_reads and not keeps_room:
+                self.give_back_room()
 
     def no_reply(self) -> None:
         """The client expects no response (Produce with acks 0)."""
@@ -412,33 +490,76 @@ class Request(PendingResponse):
         self.connection.close()
 
 
+class ParkedReply:
+    """The reply to a request that is kept until others have come, or until a time is over.
+
+    Its client may be gone by then, and takes its connection with it: what is kept is this.
+    """
+
+    __slots__ = ("_call", "_reply")
+
+    def __init__(self, call: Request, reply: Callable[[Request, Any], None]) -> None:
+        self._call: Request | None = call
+        self._reply: Callable[[Request, Any], None] | None = reply
+        call.abandoned = self._drop
+        if call.holds_reads:
+            call.give_back_room()
+
+    def __call__(self, reply: Any) -> None:
+        call, answer = self._call, self._reply
+        self._call = self._reply = None
+        if call is not None and answer is not None:
+            answer(call, reply)
+
+    def _drop(self) -> None:
+        self._call = self._reply = None
+
+
 class RequestSteps:
     """What is left of a request that is served in slices."""
 
-    __slots__ = ("_call", "_is_long_poll", "_steps")
+    __slots__ = ("_call", "_is_long_poll", "_is_running", "_steps")
 
     def __init__(self, call: Request, steps: Iterator[None], *, is_long_poll: bool) -> None:
         self._call = call
-        self._steps = steps
+        self._steps: Iterator[None] | None = steps
         self._is_long_poll = is_long_poll
+        self._is_running = False
+
+    def admitted(self, room: Room) -> None:
+        self._call.room = room
+
+    def abandon(self) -> None:
+        """The client is gone: nothing of the rest is done."""
+        steps = self._steps
+        if not self._is_running and steps is not None:
+            self._steps = None
+            if isinstance(steps, Generator):
+                steps.close()
+            self._call.give_back_room()
 
     def advance(self) -> bool:
-        connection = self._call.connection
-        if not connection.is_open:
-            # Nobody waits for the rest; what was begun for it ends as it would for any client that leaves.
-            if isinstance(self._steps, Generator):
-                self._steps.close()
+        connection, steps = self._call.connection, self._steps
+        if steps is None:
             return True
-        began_ns = connection.clock.now()
-        is_over = connection.advance(self._steps)
+        self._is_running = True
+        call = self._call
+        call.working_since_ns = began_ns = connection.clock.now()
+        is_over = connection.advance(steps)
         elapsed_ns = connection.clock.now() - began_ns
+        self._is_running = False
+        if call.authorizer is not None:
+            call.end_work()
         if elapsed_ns > HELD_NS:
             connection.note_hold(self._call, elapsed_ns)
-        if not is_over:
-            return False
-        if self._is_long_poll:
-            self._call.release_reads()
-        return True
+        if not connection.is_open:
+            self.abandon()
+            return True
+        if is_over:
+            self._steps = None
+            if self._is_long_poll:
+                self._call.release_reads()
+        return is_over
 
 
 def with_throttle(response: Message, throttle_ms: int) -> Message:

@@ -28,6 +28,7 @@ from penstock.core.protocol.codec import Message
 from penstock.security import Resource, Session
 from penstock.security.audit import AuditEntry, AuditLog, Decision
 from penstock.security.audit.entry import DETAILS_MAX, entry_of
+from penstock.security.sessions import name_key
 
 LOGIN = "login"
 LOGIN_API = "SaslAuthenticate"
@@ -58,7 +59,7 @@ _READING = (
     *("DescribeShareGroupOffsets", "DescribeTransactions", "ListTransactions", "DescribeProducers"),
     *("DescribeConfigs", "ListConfigResources", "DescribeLogDirs", "DescribeCluster", "DescribeQuorum"),
     *("DescribeAcls", "DescribeUserScramCredentials", "DescribeClientQuotas", "DescribeDelegationToken"),
-    *("DescribeTopicPartitions", "ListPartitionReassignments", "ListDelays"),
+    *("DescribeMasterKeys", "DescribeTopicPartitions", "ListPartitionReassignments", "ListDelays"),
     *("GetTelemetrySubscriptions", "PushTelemetry", "SaslHandshake", "SaslAuthenticate"),
 )
 ALLOWED: Final[dict[str, Recorded]] = {
@@ -111,17 +112,16 @@ class RequestAudit:
     def decided(self, call: AuditedCall, operation: AclOperation, resource: Resource, allowed: bool) -> None:
         """The caller may do something, or may not."""
         if not allowed:
-            session, api = call.session, call.api.name
-            kind = (False, session.principal_name, session.host, session.listener, api, operation, resource)
-            self._log.repeat(kind, self._refusal(call, operation, resource))
+            self._log.repeat(
+                _kind(call, operation, resource, allowed=False), self._refusal(call, operation, resource)
+            )
             return
         audited = call.audited
         if audited is not None:
             if len(audited.allowed) < DECISIONS_MAX:
                 audited.allowed[operation, resource] = None
         elif self._with_data and ALLOWED.get(call.api.name) is Recorded.DATA:
-            session, api = call.session, call.api.name
-            kind = (True, session.principal_name, session.host, session.listener, api, operation, resource)
+            kind = _kind(call, operation, resource, allowed=True)
             self._log.count(kind, partial(self._allowance, call, operation, resource))
 
     def _refusal(self, call: AuditedCall, operation: AclOperation, resource: Resource) -> AuditEntry:
@@ -155,9 +155,8 @@ class RequestAudit:
             error = UNANSWERED if code_of is None else _error_name(code_of(resource))
             entry = self._entry(call, operation, resource, Decision.ALLOWED, error, details)
             if repeats:
-                session = call.session
-                kind = (True, session.principal_name, session.host, call.api.name, operation, resource, error)
-                self._log.repeat(kind, entry)
+                kind = _kind(call, operation, resource, allowed=True)
+                self._log.repeat((*kind, error), entry)
             else:
                 self._log.record(entry)
 
@@ -182,8 +181,17 @@ class RequestAudit:
             details=details,
         )
 
-    def logged_in(self, session: Session, mechanism: str, correlation: int | None = None) -> None:
-        """A client is somebody from now on: the session's principal."""
+    def logged_in(
+        self,
+        session: Session,
+        mechanism: str,
+        correlation: int | None = None,
+        details: tuple[str, ...] = (),
+    ) -> None:
+        """A client is somebody from now on: the session's principal.
+
+        `details` say by what, where a gateway has logged in for it.
+        """
         user = session.principal.name
         entry = entry_of(
             session,
@@ -194,8 +202,10 @@ class RequestAudit:
             Decision.ALLOWED,
             correlation=correlation,
             mechanism=mechanism,
+            details=details,
         )
-        self._log.repeat((True, session.principal_name, session.host, session.listener, mechanism), entry)
+        who = session.principal_name, session.host, session.listener
+        self._log.repeat((True, *who, mechanism, details), entry)
 
     def login_failed(
         self, session: Session, mechanism: str, user: str, reason: str, correlation: int
@@ -214,6 +224,17 @@ class RequestAudit:
         )
         kind = (False, entry.resource, session.host, session.listener, mechanism, entry.error)
         self._log.repeat(kind, entry)
+
+
+def _kind(
+    call: AuditedCall, operation: AclOperation, resource: Resource, *, allowed: bool
+) -> tuple[object, ...]:
+    """Who does what to which resource from where."""
+    session = call.session
+    return (
+        *(allowed, session.principal_name, session.host, session.listener, call.api.name),
+        *(operation, resource.kind, name_key(resource.name)),
+    )
 
 
 def _recorded(api: str, message: Any) -> Recorded:

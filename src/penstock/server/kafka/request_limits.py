@@ -137,6 +137,8 @@ REQUEST_LIMITS: Final[dict[str, RequestLimit]] = {
     "CreateApiKey": ONE_THING,
     "ListApiKeys": ONE_THING,
     "DeleteApiKey": ONE_THING,
+    "RotateMasterKey": ONE_THING,
+    "DescribeMasterKeys": ONE_THING,
 }
 
 

@@ -88,7 +88,7 @@ class Router:
             def serve(call: Request, frame: memoryview, position: int) -> None:
                 if len(frame) - position > WHOLE_BYTES_MAX:
                     steps = _large(handler, request, limit, call, call.connection.keep(frame), position)
-                    call.run(steps, is_large=True, is_long_poll=is_long_poll)
+                    call.run(steps, frame_bytes=len(frame), is_large=True, is_long_poll=is_long_poll)
                     return
                 # Bytes after the message are let through, as Kafka does: librdkafka 2.x sends three
                 # too many when it asks for every topic (Metadata 9 and later).

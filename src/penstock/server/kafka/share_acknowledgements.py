@@ -8,14 +8,16 @@
 
 The member's id says whose leases they are. Other than in Kafka, where a partition's acknowledgements count
 all or none, those that can count do, and the error says that others did not.
+
+What is settled and released for one request may be thousands of commands: they are submitted in steps.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
 from penstock.core.model import ApiError, ErrorKind, Offset, PartitionIndex, TopicId
-from penstock.core.protocol import ErrorCode
+from penstock.core.protocol import ErrorCode, Steps
 from penstock.core.queues import (
     AcknowledgeRecords,
     ClaimResults,
@@ -32,7 +34,7 @@ from penstock.core.queues import (
 from penstock.security import AclOperation
 from penstock.server.kafka.errors import code_of
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import topic_resource
+from penstock.server.kafka.response_rows import KEYS_PER_STEP, topic_resource
 from penstock.server.kafka.share_sessions import ShareSession
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
@@ -54,6 +56,27 @@ class AcknowledgementBatch(Protocol):
     def acknowledge_types(self) -> Sequence[int]: ...
 
 
+Batches = Sequence[AcknowledgementBatch]
+
+
+class AcknowledgedPartition(Protocol):
+    """A partition, and what was done with its records."""
+
+    @property
+    def partition_index(self) -> int: ...
+    @property
+    def acknowledgement_batches(self) -> Batches: ...
+
+
+class AcknowledgedTopic(Protocol):
+    """A topic that a request names."""
+
+    @property
+    def topic_id(self) -> UUID: ...
+    @property
+    def partitions(self) -> Sequence[AcknowledgedPartition]: ...
+
+
 def queue_of(call: Request, group_id: str, topic_id: UUID, index: int) -> QueueId | ErrorCode:
     """The group's queue on a partition that the caller may read."""
     topic = call.backend.controller.image.topic_by_id(TopicId(topic_id))
@@ -66,12 +89,25 @@ def queue_of(call: Request, group_id: str, topic_id: UUID, index: int) -> QueueI
     return QueueId(group_id, topic.id, PartitionIndex(index))
 
 
-def settle_all(  # noqa: C901 - one step for each partition
+def batches_of(topics: Iterable[AcknowledgedTopic]) -> Steps[dict[SharePartition, Batches]]:
+    """What a request says of each partition that it names, if only that there is nothing to say."""
+    found: dict[SharePartition, Batches] = {}
+    count = 0
+    for topic in topics:
+        for each in topic.partitions:
+            found[topic.topic_id, each.partition_index] = each.acknowledgement_batches
+            count += 1
+            if count % KEYS_PER_STEP == 0:
+                yield
+    return found
+
+
+def settle_all(
     call: Request,
     member: tuple[str, str],
-    batches: Mapping[SharePartition, Sequence[AcknowledgementBatch]],
+    batches: Mapping[SharePartition, Batches],
     done: Callable[[dict[SharePartition, ErrorCode]], None],
-) -> None:
+) -> Iterator[None]:
     """Settle what the member says of these partitions; `done` gets a code for each, perhaps at once."""
     group_id, member_id = member
     codes: dict[SharePartition, ErrorCode] = {}
@@ -84,33 +120,33 @@ def settle_all(  # noqa: C901 - one step for each partition
         if partition is not None and codes.get(partition, ErrorCode.NONE) is ErrorCode.NONE:
             codes[partition] = code
         if not left:
-            done({each: codes[each] for each in batches})
+            done(codes)
 
     offsets_max = OFFSETS_MAX
     for partition, its in batches.items():
         queue = queue_of(call, group_id, *partition)
         if isinstance(queue, ErrorCode):
             codes[partition] = queue
+            yield
             continue
-        types = _offsets_by_type(its, offsets_max, can_renew=call.version >= RENEW_SINCE)
-        if types is None:
+        count = yield from _offsets_in(its, can_renew=call.version >= RENEW_SINCE)
+        if count is None or count > offsets_max:
             codes[partition] = ErrorCode.INVALID_REQUEST
             continue
-        offsets_max -= sum(batch.last_offset - batch.first_offset + 1 for batch in its)
+        offsets_max -= count
         codes[partition] = ErrorCode.NONE
-        for type_, offsets in types.items():
-            for start in range(0, len(offsets), CLAIMS_PER_COMMAND):
-                claims = tuple(LeaseClaim(each) for each in offsets[start : start + CLAIMS_PER_COMMAND])
-                left += 1
-                call.backend.queues.submit(
-                    _command(type_, _claimed(partition, settled), queue, claims, member_id)
-                )
+        for type_, claims in _claims_by_type(its):
+            left += 1
+            call.backend.queues.submit(
+                _command(type_, _claimed(partition, settled), queue, claims, member_id)
+            )
+            yield
     settled(None, ErrorCode.NONE)
 
 
 def release_all(
     call: Request, member: tuple[str, str], session: ShareSession, done: Callable[[], None]
-) -> None:
+) -> Iterator[None]:
     """Release what the member has leased in a session."""
     group_id, member_id = member
     left = 1
@@ -121,16 +157,16 @@ def release_all(
         if not left:
             done()
 
-    for partition in session.partitions if session.tokens else ():
+    tokens = tuple(session.tokens)
+    for partition in session.partitions if tokens else ():
         queue = queue_of(call, group_id, *partition)
         if not isinstance(queue, ErrorCode):
             left += 1
             # A callback of its own: coordinators distinguish commands that wait by it.
             on_reply: OnReply = lambda reply: released(reply)  # noqa: E731, PLW0108
-            release = ReleaseConsumer(
-                on_reply=on_reply, queue=queue, consumer=member_id, tokens=tuple(session.tokens)
-            )
+            release = ReleaseConsumer(on_reply=on_reply, queue=queue, consumer=member_id, tokens=tokens)
             call.backend.queues.submit(release)
+        yield
     released(None)
 
 
@@ -150,27 +186,37 @@ def _claimed(
     return replied
 
 
-def _offsets_by_type(
-    batches: Sequence[AcknowledgementBatch], offsets_max: int, *, can_renew: bool
-) -> dict[int, list[Offset]] | None:
-    """None: they are not in order, too many, or no acknowledgements."""
-    types: dict[int, list[Offset]] = {}
+def _offsets_in(batches: Batches, *, can_renew: bool) -> Steps[int | None]:
+    """How many offsets these are about; None: they are not in order, or no acknowledgements."""
     highest, count = -1, 0
-    for batch in batches:
+    for number, batch in enumerate(batches):
         first, last, given = batch.first_offset, batch.last_offset, batch.acknowledge_types
-        count += last - first + 1
-        if first <= highest or last < first or count > offsets_max:
-            return None
-        if len(given) not in (1, last - first + 1):
+        if first <= highest or last < first or len(given) not in (1, last - first + 1):
             return None
         if min(given) < GAP or max(given) > (RENEW if can_renew else REJECT):
             return None
         highest = last
-        for place, offset in enumerate(range(first, last + 1)):
+        count += last - first + 1
+        if number % KEYS_PER_STEP == 0:
+            yield
+    return count
+
+
+def _claims_by_type(batches: Batches) -> Iterator[tuple[int, tuple[LeaseClaim, ...]]]:
+    """The acknowledgements, as many at a time as a command has."""
+    types: dict[int, list[LeaseClaim]] = {}
+    for batch in batches:
+        first, given = batch.first_offset, batch.acknowledge_types
+        for place in range(batch.last_offset - first + 1):
             type_ = given[0] if len(given) == 1 else given[place]
-            if type_ != GAP:
-                types.setdefault(type_, []).append(Offset(offset))
-    return types
+            if type_ == GAP:
+                continue
+            claims = types.setdefault(type_, [])
+            claims.append(LeaseClaim(Offset(first + place)))
+            if len(claims) == CLAIMS_PER_COMMAND:
+                yield type_, tuple(types.pop(type_))
+    for type_, claims in types.items():
+        yield type_, tuple(claims)
 
 
 def _command(

@@ -20,7 +20,7 @@ from msgspec import Meta
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from penstock.client.cluster import ClusterError
+from penstock.client.cluster import ClusterError, QuotaExceeded
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.describe_cluster import DescribeClusterRequest
 from penstock.core.protocol.messages.list_groups import ListGroupsRequest
@@ -632,6 +632,10 @@ async def _read_places(
             if member.positions.get(place) == start:
                 member.positions[place] = found.next_offset
                 records += [(place, record) for record in found.records]
+    except QuotaExceeded:
+        # What was read is charged already.
+        if not records:
+            raise
     except BaseException:
         _step_back(member, records)
         raise

@@ -6,13 +6,14 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from penstock.client.cluster import ClusterTopic
+from penstock.client.cluster import ClusterError, ClusterTopic
 from penstock.core.metadata import is_internal
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestConfig,
     CreateTopicsRequestTopic,
+    CreateTopicsResponseTopic,
 )
 from penstock.core.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsRequestTopic
 from penstock.core.protocol.messages.describe_configs import (
@@ -106,8 +107,15 @@ async def create_topic(backend: GatewayBackend, request: RestRequest[NoQuery, To
         detail = created.error_message or f"the topic {body.name} was not created"
         raise failed(created.error_code, detail, FIELDS.get(created.error_code))
     backend.cluster.forget_topic(body.name)
-    # A broker may learn of the topic a moment after the controller has created it.
-    return await _described(backend, await backend.cluster.topic(body.name, create=True))
+    try:
+        # A broker may learn of the topic a moment after the controller has created it.
+        topic = await backend.cluster.topic(body.name, create=True)
+    except ClusterError as error:
+        if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise
+        # Whoever may create it need not be allowed to see it: it is there all the same.
+        return _created(created)
+    return await _described(backend, topic)
 
 
 @OPERATIONS.add("GET", "/v1/topics", "Every topic", answer=TopicList)
@@ -155,6 +163,19 @@ async def _described(backend: GatewayBackend, topic: ClusterTopic) -> TopicView:
         id=str(topic.topic_id),
         partition_details=details,
         config=config,
+    )
+
+
+def _created(topic: CreateTopicsResponseTopic) -> TopicView:
+    """What is known without a look at the topic; numbers are 0 for those who may not know them."""
+    return TopicView(
+        name=topic.name,
+        partitions=max(0, topic.num_partitions),
+        replication_factor=max(0, topic.replication_factor),
+        is_internal=False,
+        id=str(topic.topic_id),
+        partition_details=[],
+        config={},
     )
 
 

@@ -5,7 +5,7 @@ The partition of the offsets topic that keeps them becomes part of the transacti
 
 from functools import partial
 
-from penstock.broker.coordinator import partition_of
+from penstock.broker.coordinator import KEY_CHARS_MAX, partition_of
 from penstock.core.metadata import OFFSETS_TOPIC
 from penstock.core.model import (
     ApiError,
@@ -45,7 +45,7 @@ def add_offsets_to_txn(request: AddOffsetsToTxnRequest, call: Request) -> None:
 
 def _add(request: AddOffsetsToTxnRequest, call: Request, located: NodeId | ApiError) -> None:
     topic = call.backend.controller.image.topic(OFFSETS_TOPIC)
-    if topic is None:
+    if topic is None or len(request.group_id) > KEY_CHARS_MAX:
         _reply(
             call, located if isinstance(located, ApiError) else ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE)
         )

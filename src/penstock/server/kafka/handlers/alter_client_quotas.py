@@ -40,7 +40,7 @@ def alter_client_quotas(request: AlterClientQuotasRequest, call: Request) -> Ite
         call.charge(QuotaType.MUTATIONS, 0 if request.validate_only else len(wanted))
         call.run(_reply(call, request, map(error_fields, replies)))
 
-    call.backend.access.alter_quotas(wanted, done)
+    call.backend.access.alter_quotas(wanted, done, call.connection.account)
 
 
 def _reply(

@@ -12,7 +12,14 @@ from penstock.core.protocol.messages.alter_configs import (
     AlterConfigsResponseResource,
 )
 from penstock.security import AclOperation, QuotaType
-from penstock.server.kafka.config_resources import DUPLICATE, ConfigResult, as_outcome, configurable
+from penstock.server.kafka.config_resources import (
+    DUPLICATE,
+    ConfigResult,
+    as_outcome,
+    configurable,
+    error_outcome,
+    oversized,
+)
 from penstock.server.kafka.request import Request
 from penstock.server.kafka.response_rows import collected, repeated
 from penstock.server.kafka.router import routes
@@ -30,6 +37,8 @@ def alter_configs(request: AlterConfigsRequest, call: Request) -> Iterator[None]
         resource = configurable(call, AclOperation.ALTER_CONFIGS, *key)
         if key in twice or not isinstance(resource, ConfigResource):
             outcomes[key] = DUPLICATE if isinstance(resource, ConfigResource) else resource
+        elif (refused := oversized(each.configs)) is not None:
+            outcomes[key] = error_outcome(refused)
         else:
             wanted[key] = ConfigValues(
                 resource, tuple((config.name, config.value) for config in each.configs)
@@ -41,7 +50,9 @@ def alter_configs(request: AlterConfigsRequest, call: Request) -> Iterator[None]
         rows = chain(outcomes.items(), decided)
         call.run(_answer(call, rows, 0 if request.validate_only else len(wanted)))
 
-    call.backend.configs.alter(list(wanted.values()), done, validate_only=request.validate_only)
+    call.backend.configs.alter(
+        list(wanted.values()), done, validate_only=request.validate_only, account=call.connection.account
+    )
 
 
 def _answer(call: Request, outcomes: Iterable[tuple[Key, ConfigResult]], changed: int) -> Iterator[None]:

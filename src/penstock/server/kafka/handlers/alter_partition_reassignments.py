@@ -46,7 +46,7 @@ def alter_partition_reassignments(
     def done(outcomes: list[AlteredPartition | ApiError]) -> None:
         call.run(_answer(request, call, wanted, outcomes))
 
-    call.backend.topics.reassign(wanted, done, timeout_ms=request.timeout_ms)
+    call.backend.topics.reassign(wanted, done, timeout_ms=request.timeout_ms, account=call.connection.account)
 
 
 def _answer(

@@ -1,5 +1,6 @@
 """AlterShareGroupOffsets: the queues of a share group without members begin somewhere else."""
 
+from collections.abc import Iterator
 from functools import partial
 
 from penstock.core.groups import DescribedShareGroup
@@ -15,7 +16,13 @@ from penstock.core.protocol.schema import ZERO_UUID
 from penstock.core.queues import QueueId, QueueReply
 from penstock.security import AclOperation
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import ResponseRows, error_fields, topic_resource
+from penstock.server.kafka.response_rows import (
+    ResponseRows,
+    by_topic_in_steps,
+    collected,
+    error_fields,
+    topic_resource,
+)
 from penstock.server.kafka.router import routes
 from penstock.server.kafka.share_offsets import (
     PARTITIONS_MAX,
@@ -41,12 +48,21 @@ def _alter(
     request: AlterShareGroupOffsetsRequest, call: Request, group: DescribedShareGroup | ShareGroupError
 ) -> None:
     if not isinstance(group, DescribedShareGroup):
-        _reply(call, (), *group)
-        return
-    wanted = [(topic.topic_name, each) for topic in request.topics for each in topic.partitions]
-    rows: ResponseRows[TopicRow] = ResponseRows(len(wanted), lambda found: _reply(call, found))
-    for number, (name, each) in enumerate(wanted):
-        index, offset = each.partition_index, each.start_offset
+        call.run(_reply(call, (), *group))
+    else:
+        call.run(_reset_all(request, call))
+
+
+def _reset_all(request: AlterShareGroupOffsetsRequest, call: Request) -> Iterator[None]:
+    # Each once, however often it is named: what is said last counts.
+    wanted = {
+        (topic.topic_name, each.partition_index): each.start_offset
+        for topic in request.topics
+        for each in topic.partitions
+    }
+    rows: ResponseRows[TopicRow] = ResponseRows(len(wanted), lambda found: call.run(_reply(call, found)))
+    for number, ((name, index), offset) in enumerate(wanted.items()):
+        yield
         topic = call.backend.controller.image.topic(name)
         code = ErrorCode.NONE
         if not call.authorize(AclOperation.READ, topic_resource(name)):
@@ -70,23 +86,17 @@ def _put(rows: ResponseRows[TopicRow], number: int, name: str, index: int, reply
 
 def _reply(
     call: Request, rows: tuple[TopicRow, ...], code: ErrorCode = ErrorCode.NONE, message: str | None = None
-) -> None:
-    by_topic: dict[str, list[Row]] = {}
-    for name, row in rows:
-        by_topic.setdefault(name, []).append(row)
+) -> Iterator[None]:
+    found = yield from by_topic_in_steps(rows)
     image = call.backend.controller.image
+    responses = yield from collected(
+        AlterShareGroupOffsetsResponseTopic(
+            topic_name=name, topic_id=image.topic_id(name) or ZERO_UUID, partitions=partitions
+        )
+        for name, partitions in found
+    )
     call.reply(
         AlterShareGroupOffsetsResponse(
-            throttle_time_ms=call.charge_time(),
-            error_code=code,
-            error_message=message,
-            responses=tuple(
-                [
-                    AlterShareGroupOffsetsResponseTopic(
-                        topic_name=name, topic_id=image.topic_id(name) or ZERO_UUID, partitions=tuple(found)
-                    )
-                    for name, found in by_topic.items()
-                ]
-            ),
+            throttle_time_ms=call.charge_time(), error_code=code, error_message=message, responses=responses
         )
     )

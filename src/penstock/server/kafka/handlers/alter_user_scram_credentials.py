@@ -46,7 +46,7 @@ def alter_user_scram_credentials(request: AlterUserScramCredentialsRequest, call
         call.charge(QuotaType.MUTATIONS, len(wanted))
         call.run(_answer(call, asked, replies))
 
-    call.backend.access.alter_credentials(wanted, done)
+    call.backend.access.alter_credentials(wanted, done, call.connection.account)
 
 
 def _answer(

@@ -13,6 +13,7 @@ from penstock.core.protocol.messages.get_telemetry_subscriptions import GetTelem
 from penstock.core.protocol.messages.produce import ProduceRequest
 from penstock.core.protocol.messages.push_telemetry import PushTelemetryRequest
 from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import NAME_CHARS_MAX
 from penstock.server.kafka.router import routes
 
 NAMED_SINCE = 3
@@ -82,7 +83,7 @@ def _listed(call: Request) -> tuple[ApiVersionsResponseApi, ...]:
 def _is_name(text: str) -> bool:
     """What Kafka allows: letters, digits, dots and dashes, neither first nor last a mark (KIP-511)."""
     return (
-        bool(text)
+        0 < len(text) <= NAME_CHARS_MAX
         and text[0].isalnum()
         and text[-1].isalnum()
         and all(c.isalnum() or c in ".-" for c in text)

@@ -1,6 +1,7 @@
 """ConsumerGroupDescribe: the epochs, members and assignments of consumer groups (KIP-848)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from penstock.core.groups import (
     DescribeConsumerGroup,
@@ -12,7 +13,7 @@ from penstock.core.groups import (
 )
 from penstock.core.metadata import GROUP_VERSION
 from penstock.core.model import ApiError
-from penstock.core.protocol import ErrorCode
+from penstock.core.protocol import ErrorCode, Steps
 from penstock.core.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -30,6 +31,7 @@ from penstock.server.kafka.response_rows import (
     ResponseRows,
     authorized_operations,
     code_in,
+    collected,
     group_resource,
     may,
     topic_resource,
@@ -38,6 +40,8 @@ from penstock.server.kafka.response_rows import (
 from penstock.server.kafka.router import routes
 
 Row = ConsumerGroupDescribeResponseGroup
+# A group that was found, and what the caller may do to it; or the row that says why it was not.
+Found: TypeAlias = tuple[DescribedConsumerGroup, int] | Row
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
@@ -45,12 +49,7 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 def consumer_group_describe(request: ConsumerGroupDescribeRequest, call: Request) -> Iterator[None]:
     # Each once, however often it is named: a short request must not have an endless response.
     group_ids = yield from unique(request.group_ids)
-    answered: ResponseRows[Row] = ResponseRows(
-        len(group_ids),
-        lambda groups: call.reply(
-            ConsumerGroupDescribeResponse(throttle_time_ms=call.charge_time(), groups=groups)
-        ),
-    )
+    answered: ResponseRows[Found] = ResponseRows(len(group_ids), lambda found: call.run(_answer(call, found)))
     is_enabled = call.backend.controller.image.feature_level(GROUP_VERSION) > 0
     for index, group_id in enumerate(group_ids):
         if not may(call, AclOperation.DESCRIBE, group_id):
@@ -66,7 +65,7 @@ def consumer_group_describe(request: ConsumerGroupDescribeRequest, call: Request
 def _describe(
     request: ConsumerGroupDescribeRequest,
     call: Request,
-    answered: ResponseRows[Row],
+    answered: ResponseRows[Found],
     index: int,
     group_id: str,
 ) -> None:
@@ -74,7 +73,7 @@ def _describe(
         if isinstance(reply, DescribedConsumerGroup):
             asked = request.include_authorized_operations
             operations = authorized_operations(call, group_resource(group_id)) if asked else NOT_ASKED
-            answered.put(index, _row(call, reply, operations))
+            answered.put(index, (reply, operations))
         else:
             message = message_of(reply) if isinstance(reply, ApiError) else None
             answered.put(index, _failed(group_id, code_in(reply), message))
@@ -82,12 +81,29 @@ def _describe(
     call.backend.groups.submit(DescribeConsumerGroup(on_reply=done, group_id=group_id))
 
 
-def _row(call: Request, group: DescribedConsumerGroup, operations: int) -> Row:
+def _answer(call: Request, found: Sequence[Found]) -> Iterator[None]:
+    groups: list[Row] = []
+    for each in found:
+        row = each if isinstance(each, Row) else (yield from _row(call, *each))
+        groups.append(row)
+        yield
+    call.reply(ConsumerGroupDescribeResponse(throttle_time_ms=call.charge_time(), groups=tuple(groups)))
+
+
+def _row(call: Request, group: DescribedConsumerGroup, operations: int) -> Steps[Row]:
+    # Most members subscribe to the same topics.
+    seen: dict[str, None] = {}
     for member in group.members:
         for name in member.topics:
+            if name in seen:
+                continue
             if not call.permits(AclOperation.DESCRIBE, topic_resource(name)):
                 message = "the group has topics that the caller may not see"
                 return _failed(group.group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
+            seen[name] = None
+            yield
+        yield
+    members = yield from collected(_member(call, member) for member in group.members)
     return Row(
         error_code=ErrorCode.NONE,
         group_id=group.group_id,
@@ -95,7 +111,7 @@ def _row(call: Request, group: DescribedConsumerGroup, operations: int) -> Row:
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
         assignor_name=group.assignor,
-        members=tuple([_member(call, member) for member in group.members]),
+        members=members,
         authorized_operations=operations,
     )
 

@@ -9,6 +9,7 @@ from penstock.core.groups import (
     ConsumerHeartbeatResult,
     PartitionSet,
     Reply,
+    TopicRights,
     partition_set,
     rows,
 )
@@ -63,6 +64,7 @@ def consumer_group_heartbeat(request: ConsumerGroupHeartbeatRequest, call: Reque
             assignor=request.server_assignor,
             owned=_owned(request),
             session_timeout_ms=request.session_timeout_ms,
+            rights=_rights(call),
         )
     )
 
@@ -89,6 +91,19 @@ def _problem(request: ConsumerGroupHeartbeatRequest, call: Request) -> Steps[tup
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the caller may not see topic {name}"
         yield
     return None
+
+
+def _rights(call: Request) -> TopicRights | None:
+    """What decides which topics of a pattern the member gets; it outlives the request."""
+    gate, session = call.authorizer, call.session
+    key = None if gate is None else gate.rights_key(session)
+    if gate is None or key is None:
+        return None
+
+    def may_see(topic: str) -> bool:
+        return gate.authorize(session, AclOperation.DESCRIBE, topic_resource(topic))
+
+    return TopicRights(key, may_see)
 
 
 def _owned(request: ConsumerGroupHeartbeatRequest) -> PartitionSet | None:

@@ -44,7 +44,7 @@ def create_acls(request: CreateAclsRequest, call: Request) -> Iterator[None]:
         outcomes = (error_fields(next(left) if isinstance(each, AclBinding) else each) for each in asked)
         call.run(_reply(call, outcomes))
 
-    call.backend.access.create_acls(wanted, done)
+    call.backend.access.create_acls(wanted, done, call.connection.account)
 
 
 def _binding(creation: CreateAclsRequestAcl) -> AclBinding | ApiError:

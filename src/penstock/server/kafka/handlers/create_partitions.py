@@ -46,7 +46,11 @@ def create_partitions(request: CreatePartitionsRequest, call: Request) -> Iterat
         call.run(_answer(call, outcomes, max(grown, 0)))
 
     call.backend.topics.add_partitions(
-        list(wanted.values()), done, validate_only=request.validate_only, timeout_ms=request.timeout_ms
+        list(wanted.values()),
+        done,
+        validate_only=request.validate_only,
+        timeout_ms=request.timeout_ms,
+        account=call.connection.account,
     )
 
 

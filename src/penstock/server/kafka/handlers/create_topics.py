@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from penstock.broker.topics import NewTopic
 from penstock.core.metadata import CreatedTopic, ReplicaAssignment
 from penstock.core.model import ApiError, ErrorKind, NodeId, PartitionIndex
-from penstock.core.protocol import ErrorCode
+from penstock.core.protocol import ErrorCode, Steps
 from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
@@ -14,9 +14,16 @@ from penstock.core.protocol.messages.create_topics import (
     CreateTopicsResponseTopic,
 )
 from penstock.security import AclOperation, QuotaType
+from penstock.server.kafka.config_resources import oversized
 from penstock.server.kafka.errors import code_of, message_of
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import collected, may_create, repeated, topic_resource
+from penstock.server.kafka.response_rows import (
+    KEYS_PER_STEP,
+    collected,
+    may_create,
+    repeated,
+    topic_resource,
+)
 from penstock.server.kafka.router import routes
 
 CONFIGS_SINCE = 5
@@ -37,8 +44,10 @@ def create_topics(request: CreateTopicsRequest, call: Request) -> Iterator[None]
             outcomes[name] = TWICE
         elif not may_create(call, name):
             outcomes[name] = NOT_ALLOWED
+        elif (refused := oversized(topic.configs)) is not None:
+            outcomes[name] = refused
         else:
-            wanted[name] = _new_topic(topic)
+            wanted[name] = yield from _new_topic(topic)
         yield
 
     def done(replies: list[CreatedTopic | ApiError]) -> None:
@@ -47,7 +56,11 @@ def create_topics(request: CreateTopicsRequest, call: Request) -> Iterator[None]
         call.run(_answer(call, asked, outcomes, 0 if request.validate_only else created))
 
     call.backend.topics.create(
-        list(wanted.values()), done, validate_only=request.validate_only, timeout_ms=request.timeout_ms
+        list(wanted.values()),
+        done,
+        validate_only=request.validate_only,
+        timeout_ms=request.timeout_ms,
+        account=call.connection.account,
     )
 
 
@@ -62,15 +75,19 @@ def _answer(
     call.reply(CreateTopicsResponse(throttle_time_ms=throttle_ms, topics=rows))
 
 
-def _new_topic(topic: CreateTopicsRequestTopic) -> NewTopic:
+def _new_topic(topic: CreateTopicsRequestTopic) -> Steps[NewTopic]:
+    assignments: list[ReplicaAssignment] = []
+    for count, placed in enumerate(topic.assignments):
+        assignments.append(
+            ReplicaAssignment(PartitionIndex(placed.partition_index), _nodes(placed.broker_ids))
+        )
+        if count % KEYS_PER_STEP == 0:
+            yield
     return NewTopic(
         topic.name,
         topic.num_partitions,
         topic.replication_factor,
-        tuple(
-            ReplicaAssignment(PartitionIndex(placed.partition_index), _nodes(placed.broker_ids))
-            for placed in topic.assignments
-        ),
+        tuple(assignments),
         tuple((config.name, config.value) for config in topic.configs),
     )
 

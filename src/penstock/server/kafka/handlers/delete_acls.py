@@ -33,7 +33,8 @@ def delete_acls(request: DeleteAclsRequest, call: Request) -> Iterator[None]:
     def done(reply: DeletedAcls | ApiError) -> None:
         call.run(_answer(call, asked, reply))
 
-    call.backend.access.delete_acls([each for each in asked if isinstance(each, AclFilter)], done)
+    filters = [each for each in asked if isinstance(each, AclFilter)]
+    call.backend.access.delete_acls(filters, done, call.connection.account)
 
 
 def _answer(call: Request, asked: Sequence[AclFilter | str], reply: DeletedAcls | ApiError) -> Iterator[None]:

@@ -52,7 +52,8 @@ def delete_records(request: DeleteRecordsRequest, call: Request) -> Iterator[Non
     if not wanted:
         done([])
     else:
-        call.on_abandoned(call.backend.record_deletion.delete(wanted, request.timeout_ms, done))
+        cancel = call.backend.record_deletion.delete(wanted, request.timeout_ms, done)
+        call.on_abandoned(cancel, keeps_room=True)
 
 
 def _partition(call: Request, topic: str, index: int) -> LeaderPartition | ApiError:

@@ -1,6 +1,6 @@
 """DeleteShareGroupOffsets: a share group without members forgets where it stands in topics."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from penstock.core.groups import DescribedShareGroup
@@ -16,7 +16,7 @@ from penstock.core.protocol.schema import ZERO_UUID
 from penstock.core.queues import ForgetQueue, QueueId, QueueReply
 from penstock.security import AclOperation
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import ResponseRows, code_in, topic_resource
+from penstock.server.kafka.response_rows import ResponseRows, code_in, collected, topic_resource, unique
 from penstock.server.kafka.router import routes
 from penstock.server.kafka.share_offsets import (
     PARTITIONS_MAX,
@@ -39,30 +39,36 @@ def _delete(
     if not isinstance(group, DescribedShareGroup):
         _reply(call, (), *group)
         return
+    call.run(_forget_all(request, call))
+
+
+def _forget_all(request: DeleteShareGroupOffsetsRequest, call: Request) -> Iterator[None]:
     # Each once, however often it is named.
-    names = list(dict.fromkeys([topic.topic_name for topic in request.topics]))
-    topics = [call.backend.controller.image.topic(name) for name in names]
+    names = yield from unique(topic.topic_name for topic in request.topics)
+    topics = yield from collected(call.backend.controller.image.topic(name) for name in names)
     if sum([len(topic.partitions) for topic in topics if topic is not None]) > PARTITIONS_MAX:
         _reply(call, (), *TOO_MANY)
         return
     rows: ResponseRows[Row] = ResponseRows(len(names), lambda found: _reply(call, found))
     for number, (name, topic) in enumerate(zip(names, topics, strict=True)):
+        yield
         if not call.authorize(AclOperation.READ, topic_resource(name)):
             rows.put(number, _row(name, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         elif topic is None:
             rows.put(number, _row(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         else:
             queues = [QueueId(request.group_id, topic.id, each.index) for each in topic.partitions]
-            _forget(call, queues, partial(_put, rows, number, name, topic))
+            yield from _forget(call, queues, partial(_put, rows, number, name, topic))
     rows.end()
 
 
-def _forget(call: Request, queues: Sequence[QueueId], done: "partial[None]") -> None:
+def _forget(call: Request, queues: Sequence[QueueId], done: "partial[None]") -> Iterator[None]:
     replies: ResponseRows[ErrorCode] = ResponseRows(
         len(queues), lambda codes: done(next((code for code in codes if code), ErrorCode.NONE))
     )
     for number, queue in enumerate(queues):
         call.backend.queues.submit(ForgetQueue(on_reply=partial(_forgotten, replies, number), queue=queue))
+        yield
     replies.end()
 
 

@@ -48,7 +48,7 @@ def delete_topics(request: DeleteTopicsRequest, call: Request) -> Iterator[None]
     def done(replies: list[DeletedTopic | ApiError]) -> None:
         call.run(_reply(call, rows, replies))
 
-    call.backend.topics.delete(wanted, done, timeout_ms=request.timeout_ms)
+    call.backend.topics.delete(wanted, done, timeout_ms=request.timeout_ms, account=call.connection.account)
 
 
 def _reply(call: Request, rows: list[_Row], replies: list[DeletedTopic | ApiError]) -> Iterator[None]:

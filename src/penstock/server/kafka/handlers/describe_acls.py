@@ -1,6 +1,7 @@
 """DescribeAcls: which access rules there are."""
 
-from penstock.core.metadata.access import AclBinding
+from collections.abc import Iterator
+
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.describe_acls import (
     DescribeAclsRequest,
@@ -11,12 +12,12 @@ from penstock.core.protocol.messages.describe_acls import (
 from penstock.security import AclOperation
 from penstock.server.kafka.acl_rows import NO_AUTHORIZER, NOT_DESCRIBED, acl_filter
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import CLUSTER
+from penstock.server.kafka.response_rows import CLUSTER, collected
 from penstock.server.kafka.router import routes
 
 
 @routes.handles(DescribeAclsRequest)
-def describe_acls(request: DescribeAclsRequest, call: Request) -> None:
+def describe_acls(request: DescribeAclsRequest, call: Request) -> Iterator[None]:
     if not call.backend.is_secured:
         _reply(call, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
         return
@@ -27,23 +28,17 @@ def describe_acls(request: DescribeAclsRequest, call: Request) -> None:
     if isinstance(wanted, str):
         _reply(call, ErrorCode.INVALID_REQUEST, wanted)
         return
-    resources: dict[tuple[int, str, int], list[AclBinding]] = {}
-    for acl in call.backend.access.acls(wanted):
-        resources.setdefault((acl.resource, acl.name, acl.pattern), []).append(acl)
-    rows = tuple(
+    found = yield from call.backend.access.acls(wanted)
+    resources: dict[tuple[int, str, int], list[DescribeAclsResponseAcl]] = {}
+    for acl in found:
+        row = DescribeAclsResponseAcl(
+            principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission
+        )
+        resources.setdefault((acl.resource, acl.name, acl.pattern), []).append(row)
+        yield
+    rows = yield from collected(
         DescribeAclsResponseResource(
-            resource_type=kind,
-            resource_name=name,
-            pattern_type=pattern,
-            acls=tuple(
-                DescribeAclsResponseAcl(
-                    principal=acl.principal,
-                    host=acl.host,
-                    operation=acl.operation,
-                    permission_type=acl.permission,
-                )
-                for acl in acls
-            ),
+            resource_type=kind, resource_name=name, pattern_type=pattern, acls=tuple(acls)
         )
         for (kind, name, pattern), acls in resources.items()
     )

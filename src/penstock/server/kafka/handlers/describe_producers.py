@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from penstock.broker.partitions import LeaderPartition
 from penstock.core.model import ApiError, ProducerId
-from penstock.core.protocol import ErrorCode
+from penstock.core.protocol import ErrorCode, Steps
 from penstock.core.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -30,14 +30,19 @@ def describe_producers(request: DescribeProducersRequest, call: Request) -> Iter
     named = yield from unique(
         (topic.name, index) for topic in request.topics for index in topic.partition_indexes
     )
-    found = yield from by_topic_in_steps((name, _row(call, name, index)) for name, index in named)
+    rows: list[tuple[str, DescribeProducersResponsePartition]] = []
+    for name, index in named:
+        row = yield from _row(call, name, index)
+        rows.append((name, row))
+        yield
+    found = yield from by_topic_in_steps(rows)
     topics = yield from collected(
         DescribeProducersResponseTopic(name=name, partitions=rows) for name, rows in found
     )
     call.reply(DescribeProducersResponse(throttle_time_ms=call.charge_time(), topics=topics))
 
 
-def _row(call: Request, topic: str, index: int) -> DescribeProducersResponsePartition:
+def _row(call: Request, topic: str, index: int) -> Steps[DescribeProducersResponsePartition]:
     partition = partition_of(call, topic, index, AclOperation.READ)
     if not isinstance(partition, ApiError):
         partition = call.backend.offset_lookup.check(partition) or partition
@@ -48,12 +53,11 @@ def _row(call: Request, topic: str, index: int) -> DescribeProducersResponsePart
             error_message=message_of(partition),
             active_producers=(),
         )
+    # Those of this moment: others come and go meanwhile.
+    present = list(partition.log.producers)
+    producers = yield from collected(_producer(partition, *known) for known in present)
     return DescribeProducersResponsePartition(
-        partition_index=index,
-        error_code=ErrorCode.NONE,
-        active_producers=tuple(
-            _producer(partition, producer_id, producer) for producer_id, producer in partition.log.producers
-        ),
+        partition_index=index, error_code=ErrorCode.NONE, active_producers=producers
     )
 
 

@@ -1,12 +1,13 @@
 """DescribeShareGroupOffsets: up to where share groups are done, and how much is left."""
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from penstock.broker.queues.queue_admin import QueuesDescribed
 from penstock.core.groups import DescribedShareGroup
 from penstock.core.model import TopicId
-from penstock.core.protocol import ErrorCode
+from penstock.core.protocol import ErrorCode, Steps
 from penstock.core.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -33,7 +34,7 @@ class WantedTopic(NamedTuple):
 
     name: str
     id: TopicId | None
-    partitions: tuple[int, ...]
+    partitions: Sequence[int]
 
 
 @routes.handles(DescribeShareGroupOffsetsRequest)
@@ -66,21 +67,39 @@ def _describe(
     if not isinstance(group, DescribedShareGroup):
         code, message = group
         rows.put(number, Row(group_id=asked.group_id, topics=(), error_code=code, error_message=message))
-        return
+    else:
+        call.run(_describe_topics(asked, call, rows, number, group))
+
+
+def _describe_topics(
+    asked: DescribeShareGroupOffsetsRequestGroup,
+    call: Request,
+    rows: ResponseRows[Row],
+    number: int,
+    group: DescribedShareGroup,
+) -> Iterator[None]:
     image = call.backend.controller.image
+    topics: list[WantedTopic] = []
     if asked.topics is None:
-        topics = [WantedTopic(name, id_, tuple(range(count))) for id_, name, count in group.topics]
-        # Those that were deleted, and those that the caller may not know of, are not there.
-        topics = [each for each in topics if image.topic_id(each.name) == each.id and _may_see(call, each)]
+        for id_, name, count in group.topics:
+            topic = WantedTopic(name, id_, range(count))
+            # Those that were deleted, and those that the caller may not know of, are not there.
+            if image.topic_id(name) == id_ and _may_see(call, topic):
+                topics.append(topic)
+            yield
     else:
-        topics = [WantedTopic(each.topic_name, None, each.partitions) for each in asked.topics]
-        topics = [each._replace(id=image.topic_id(each.name)) for each in topics]
+        for each in asked.topics:
+            topics.append(WantedTopic(each.topic_name, image.topic_id(each.topic_name), each.partitions))
+            yield
     ids = [each.id for each in topics if each.id is not None]
-    done = partial(_put, call, rows, number, group.group_id, topics)
+
+    def described(queues: QueuesDescribed) -> None:
+        call.run(_put(call, rows, number, group.group_id, topics, queues))
+
     if ids:
-        call.backend.queue_admin.describe([group.group_id], ids, done)
+        call.backend.queue_admin.describe([group.group_id], ids, described)
     else:
-        done(QueuesDescribed(()))
+        described(QueuesDescribed(()))
 
 
 def _may_see(call: Request, topic: WantedTopic) -> bool:
@@ -94,18 +113,23 @@ def _put(
     group_id: str,
     topics: list[WantedTopic],
     described: QueuesDescribed,
-) -> None:
+) -> Iterator[None]:
     code, message = error_fields(described.error)
-    queues = {
-        (each.stored.queue.topic_id, int(each.stored.queue.partition)): each for each in described.queues
-    }
-    found = () if code else tuple([_topic(call, topic, queues) for topic in topics])
-    rows.put(number, Row(group_id=group_id, topics=found, error_code=code, error_message=message))
+    queues: dict[tuple[TopicId, int], QueueDescription] = {}
+    for each in described.queues:
+        queues[each.stored.queue.topic_id, int(each.stored.queue.partition)] = each
+        yield
+    found: list[DescribeShareGroupOffsetsResponseTopic] = []
+    for topic in topics if not code else ():
+        row = yield from _topic(call, topic, queues)
+        found.append(row)
+        yield
+    rows.put(number, Row(group_id=group_id, topics=tuple(found), error_code=code, error_message=message))
 
 
 def _topic(
     call: Request, topic: WantedTopic, queues: dict[tuple[TopicId, int], QueueDescription]
-) -> DescribeShareGroupOffsetsResponseTopic:
+) -> Steps[DescribeShareGroupOffsetsResponseTopic]:
     code = ErrorCode.NONE
     if not _may_see(call, topic):
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -123,6 +147,7 @@ def _topic(
                 error_code=code,
             )
         )
+        yield
     return DescribeShareGroupOffsetsResponseTopic(
         topic_name=topic.name, topic_id=topic.id or ZERO_UUID, partitions=tuple(rows)
     )

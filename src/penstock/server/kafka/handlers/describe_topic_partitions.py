@@ -5,6 +5,7 @@ a page of five                [a: 0 1 2   b: 0 1]              next cursor (b, 2
 """
 
 from collections.abc import Iterator
+from heapq import merge
 
 from penstock.core.metadata import Topic, is_internal, problem_with_name
 from penstock.core.protocol import ErrorCode, Steps
@@ -19,10 +20,16 @@ from penstock.core.protocol.schema import ZERO_UUID
 from penstock.security import AclOperation
 from penstock.server.kafka.node_addresses import ListenerView
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import authorized_operations, collected, topic_resource
+from penstock.server.kafka.response_rows import (
+    authorized_operations,
+    collected,
+    topic_resource,
+    unique,
+)
 from penstock.server.kafka.router import routes
 
 PARTITIONS_PER_PAGE_MAX = 2_000
+NAMES_PER_RUN = 1_000
 
 
 @routes.handles(DescribeTopicPartitionsRequest)
@@ -35,7 +42,8 @@ def describe_topic_partitions(request: DescribeTopicPartitionsRequest, call: Req
         call.reply(DescribeTopicPartitionsResponse(throttle_time_ms=call.charge_time(), topics=refused))
         return
     page = _Page(call, max(1, min(request.response_partition_limit, PARTITIONS_PER_PAGE_MAX)))
-    for name in _names(request, call):
+    names = yield from _names(request, call)
+    for name in names:
         yield
         if name is None:
             continue
@@ -51,13 +59,22 @@ def describe_topic_partitions(request: DescribeTopicPartitionsRequest, call: Req
     )
 
 
-def _names(request: DescribeTopicPartitionsRequest, call: Request) -> Iterator[str | None]:
+def _names(request: DescribeTopicPartitionsRequest, call: Request) -> Steps[Iterator[str | None]]:
     """The requested topics from the cursor on, in the order of names; None for one that is left out."""
     first = "" if request.cursor is None else request.cursor.topic_name
-    if request.topics:
-        named = sorted({topic.name for topic in request.topics})
-        yield from (name for name in named if name >= first)
-        return
+    if not request.topics:
+        return _every_name(call, first)
+    named = yield from unique(topic.name for topic in request.topics)
+    left = [name for name in named if name >= first]
+    # Sorted in steps: as many short runs, which are merged as far as the page goes.
+    runs: list[list[str]] = []
+    for start in range(0, len(left), NAMES_PER_RUN):
+        runs.append(sorted(left[start : start + NAMES_PER_RUN]))
+        yield
+    return merge(*runs)
+
+
+def _every_name(call: Request, first: str) -> Iterator[str | None]:
     for name in call.backend.controller.image.topic_names():
         is_shown = name >= first and call.permits(AclOperation.DESCRIBE, topic_resource(name))
         yield name if is_shown else None

@@ -56,7 +56,7 @@ def elect_leaders(request: ElectLeadersRequest, call: Request) -> Iterator[None]
         )
         call.run(_answer(call, code, rows))
 
-    call.backend.topics.elect(wanted, done, timeout_ms=request.timeout_ms)
+    call.backend.topics.elect(wanted, done, timeout_ms=request.timeout_ms, account=call.connection.account)
 
 
 def _wanting(image: MetadataImage, election: ElectionType) -> Steps[dict[tuple[str, int], None]]:

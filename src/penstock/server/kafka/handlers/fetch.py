@@ -1,12 +1,17 @@
-"""Fetch: the hot path out. Record bytes go from the log's files to the socket by sendfile."""
+"""Fetch: the hot path out. Record bytes go from the log's files to the socket by sendfile.
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+A client that is over its quota gets a response without partitions, at once, and hears how long it is to wait
+(KIP-219): new connections do not get it more than its rate.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 
 from penstock.broker.fetch import (
     NO_REPLICA,
     READABLE,
     SLICE_PARTITIONS,
+    STEP_PARTITIONS,
     FetchedPartition,
     FetchLimits,
     FetchPartition,
@@ -14,6 +19,7 @@ from penstock.broker.fetch import (
     ReadReplica,
 )
 from penstock.broker.partitions import LeaderPartition
+from penstock.core.metadata import MetadataImage
 from penstock.core.model import ApiError, ErrorKind, Offset, TopicId
 from penstock.core.protocol import ErrorCode, TooManyEntries, response_pieces, response_pieces_in_steps
 from penstock.core.protocol.codec import decoder_in_steps, decoders
@@ -32,16 +38,20 @@ from penstock.runtime.tcp import Part
 from penstock.security import AclOperation, QuotaType
 from penstock.server.kafka.errors import code_of
 from penstock.server.kafka.fetch_sessions import (
+    FINAL_EPOCH,
+    FIRST_EPOCH,
     NO_SESSION,
     FetchContext,
     FetchSessionError,
     FetchSessionPartition,
+    FetchTargets,
     named_targets,
 )
 from penstock.server.kafka.node_addresses import named_broker
-from penstock.server.kafka.partition_lookup import NOT_HERE, LeaderHints, partition_of
+from penstock.server.kafka.partition_lookup import NOT_ALLOWED, NOT_HERE, LeaderHints, partition_of
 from penstock.server.kafka.request import Request
 from penstock.server.kafka.request_limits import REQUEST_LIMITS
+from penstock.server.kafka.response_rows import topic_resource
 from penstock.server.kafka.response_template import MARKS, ResponseTemplates, Template
 from penstock.server.kafka.router import routes
 
@@ -58,15 +68,19 @@ TEMPLATES = ResponseTemplates()
 LIMIT = REQUEST_LIMITS["Fetch"]
 # A request with some hundred partitions is read in one go.
 LARGE_FRAME_BYTES = 16 << 10
+# What a partition of a session takes while it is read, in bytes of a request that would name it.
+PARTITION_BYTES = 20
 
 
 @routes.handles_frames(FetchRequest)
 def fetch(call: Request, frame: memoryview, position: int) -> None:
     if len(frame) > LARGE_FRAME_BYTES:
         steps = _large(call, call.connection.keep(frame), position)
-        call.run(steps, is_large=True, is_long_poll=True)
+        call.run(steps, frame_bytes=len(frame), is_large=True)
         return
     request, _ = DECODERS[call.version](frame, position)
+    if call.authorizer is not None and _is_over_quota(call, request):
+        return
     context = call.connection.fetch_sessions.begin(request, call.version)
     if isinstance(context, FetchSessionError):
         call.reply(FetchResponse(throttle_time_ms=0, error_code=context.code, session_id=0, responses=()))
@@ -79,12 +93,17 @@ def fetch(call: Request, frame: memoryview, position: int) -> None:
     # Not by its constructor, which is a Python call.
     limits = tuple.__new__(FetchLimits, (min_bytes, max_bytes, request.max_wait_ms, read_committed))
     if len(context.targets) > SLICE_PARTITIONS:
-        call.backend.fetch_service.long_work.run(_fetch_in_slices(call, context, limits, request.rack_id))
+        steps = _fetch_in_slices(call, context, limits, request.rack_id, request.session_epoch)
+        call.run(steps, frame_bytes=PARTITION_BYTES * len(context.targets))
         return
     wanted = _wanted(call, context.targets, request.rack_id)
-    waiting = call.backend.fetch_service.fetch(
-        wanted, limits, partial(_respond, call, context, wanted), call.session.host
-    )
+    done = partial(_respond, call, context, wanted)
+    if call.authorizer is not None:
+        limits = _within_quota(call, limits)
+        done = partial(_respond_within_quota, call, request.session_epoch, context, done)
+        done = partial(_respond_as_allowed, call, wanted, call.backend.controller.image, done)
+    account = call.connection.account
+    waiting = call.backend.fetch_service.fetch(wanted, limits, done, call.session.host, account)
     if waiting is not None:
         call.on_abandoned(waiting.cancel)
 
@@ -98,6 +117,8 @@ def _large(call: Request, frame: memoryview, position: int) -> Iterator[None]:
         call.refuse(f"it has more than {LIMIT.entries_max:,} entries")
         return
     named = yield from named_targets(request, call.version)
+    if call.authorizer is not None and _is_over_quota(call, request, named):
+        return
     context = call.connection.fetch_sessions.begin(request, call.version, named)
     if isinstance(context, FetchSessionError):
         call.reply(FetchResponse(throttle_time_ms=0, error_code=context.code, session_id=0, responses=()))
@@ -109,25 +130,89 @@ def _large(call: Request, frame: memoryview, position: int) -> Iterator[None]:
         request.max_wait_ms,
         request.isolation_level == READ_COMMITTED,
     )
-    call.backend.fetch_service.long_work.run(_fetch_in_slices(call, context, limits, request.rack_id))
+    yield from _fetch_in_slices(call, context, limits, request.rack_id, request.session_epoch)
 
 
-def _fetch_in_slices(call: Request, context: FetchContext, limits: FetchLimits, rack: str) -> Slices:
-    """A fetch of very many partitions: others are served between its steps."""
-    targets, wanted = context.targets, list[FetchPartition]()
-    for start in range(0, len(targets), SLICE_PARTITIONS):
-        wanted += _wanted(call, targets[start : start + SLICE_PARTITIONS], rack)
-        yield
+def _is_over_quota(call: Request, request: FetchRequest, named: FetchTargets | None = None) -> bool:
+    """Whether the client gets no records, because it owes; it is told so. Nothing is read."""
+    if call.quota_left(QuotaType.BYTES_OUT) != 0:
+        return False
+    session_id = NO_SESSION
+    if request.session_epoch not in (FIRST_EPOCH, FINAL_EPOCH):
+        context = call.connection.fetch_sessions.begin(request, call.version, named)
+        if isinstance(context, FetchSessionError):
+            call.reply(FetchResponse(throttle_time_ms=0, error_code=context.code, session_id=0, responses=()))
+            return True
+        session_id = context.session_id
+    _reply_throttled(call, session_id)
+    return True
+
+
+def _reply_throttled(call: Request, session_id: int) -> None:
+    call.charge(QuotaType.BYTES_OUT, 0)
+    call.reply(
+        FetchResponse(
+            throttle_time_ms=call.charge_time(), error_code=NO_ERROR, session_id=session_id, responses=()
+        )
+    )
+
+
+def _within_quota(call: Request, limits: FetchLimits) -> FetchLimits:
+    """One response has no more than comes in a second: or a small quota would be owed for hours."""
+    left = call.quota_left(QuotaType.BYTES_OUT)
+    if left is None or left >= limits.max_bytes:
+        return limits
+    return limits._replace(min_bytes=min(limits.min_bytes, left), max_bytes=left)
+
+
+def _respond_within_quota(
+    call: Request,
+    epoch: int,
+    context: FetchContext,
+    respond: Callable[[list[FetchedPartition]], None],
+    found: list[FetchedPartition],
+) -> None:
+    """Charge what is sent, and respond; while a fetch has waited, others may have used up the quota."""
     if not call.is_open:
         return
+    sent = sum([part.records.length for part in found if part.records is not None])
+    if not sent or call.quota_left(QuotaType.BYTES_OUT) != 0:
+        call.charge(QuotaType.BYTES_OUT, sent)
+        call.charge_time()
+        respond(found)
+        return
+    session_id = context.session_id
+    if epoch == FIRST_EPOCH and context.session is not None:
+        call.connection.fetch_sessions.cancel(context.session)
+        session_id = NO_SESSION
+    _reply_throttled(call, session_id)
+
+
+def _fetch_in_slices(
+    call: Request, context: FetchContext, limits: FetchLimits, rack: str, epoch: int
+) -> Slices:
+    """A fetch of very many partitions: others are served between its steps."""
+    targets, wanted = context.targets, list[FetchPartition]()
+    for start in range(0, len(targets), STEP_PARTITIONS):
+        wanted += _wanted(call, targets[start : start + STEP_PARTITIONS], rack)
+        yield
     service = call.backend.fetch_service
 
     def found_all(found: list[FetchedPartition]) -> None:
-        service.long_work.run(_respond_in_slices(call, context, wanted, found))
+        if call.is_open:
+            call.run(_respond_in_slices(call, context, wanted, found))
 
-    waiting = service.fetch(wanted, limits, found_all, call.session.host)
-    if waiting is not None:
-        call.on_abandoned(waiting.cancel)
+    done: Callable[[list[FetchedPartition]], None] = found_all
+    if call.authorizer is not None:
+        limits = _within_quota(call, limits)
+        done = partial(_respond_within_quota, call, epoch, context, done)
+        done = partial(_respond_as_allowed, call, wanted, call.backend.controller.image, done)
+    waiting = service.in_slices(wanted, limits, done, call.session.host, call.connection.account)
+    call.on_abandoned(waiting.cancel, keeps_room=True)
+    yield from waiting.begin(STEP_PARTITIONS)
+    if waiting.is_waiting:
+        # What waits is counted by the service, and its client may go on.
+        call.release_reads()
 
 
 def _wanted(call: Request, targets: Sequence[FetchSessionPartition], rack: str) -> list[FetchPartition]:
@@ -175,6 +260,59 @@ def _nearest(
     return partition if followed is None else followed
 
 
+def _respond_as_allowed(
+    call: Request,
+    wanted: Sequence[FetchPartition],
+    asked: MetadataImage,
+    respond: Callable[[list[FetchedPartition]], None],
+    found: list[FetchedPartition],
+) -> None:
+    """Respond on a node with an authorizer: what the client might read may be forbidden by now.
+
+    A fetch waits for as long as its client says. Whoever took the right back was told that it is gone.
+    """
+    image = call.backend.controller.image
+    if image is asked or not call.is_open:
+        respond(found)
+    elif not call.is_login_current:
+        call.close()
+    elif image.acls is asked.acls:
+        # Topics come and go, and what was judged counts.
+        respond(found)
+    elif len(found) > SLICE_PARTITIONS:
+        call.run(_judge_in_slices(call, wanted, found, respond))
+    else:
+        respond([_as_allowed(call, *pair) for pair in zip(wanted, found, strict=True)])
+
+
+def _judge_in_slices(
+    call: Request,
+    wanted: Sequence[FetchPartition],
+    found: list[FetchedPartition],
+    respond: Callable[[list[FetchedPartition]], None],
+) -> Slices:
+    judged: list[FetchedPartition] = []
+    for start in range(0, len(found), STEP_PARTITIONS):
+        if start:
+            yield
+        end = start + STEP_PARTITIONS
+        pairs = zip(wanted[start:end], found[start:end], strict=True)
+        judged += [_as_allowed(call, *pair) for pair in pairs]
+    respond(judged)
+
+
+def _as_allowed(call: Request, want: FetchPartition, part: FetchedPartition) -> FetchedPartition:
+    partition = want.partition
+    if isinstance(partition, ApiError):
+        return part
+    name = (partition.partition if isinstance(partition, ReadReplica) else partition).name
+    return (
+        part
+        if call.authorize(AclOperation.READ, topic_resource(name.topic))
+        else FetchedPartition(NOT_ALLOWED)
+    )
+
+
 def _respond(
     call: Request, context: FetchContext, wanted: Sequence[FetchPartition], found: list[FetchedPartition]
 ) -> None:
@@ -209,11 +347,10 @@ def _respond_in_slices(  # noqa: C901, PLR0912 - the hot path, straight on purpo
     served_offsets = sessions.served_offsets
     topics: dict[object, tuple[FetchSessionPartition, list[FetchResponsePartition]]] = {}
     redirects: LeaderHints | None = None
-    sent = 0
-    for start in range(0, len(found), SLICE_PARTITIONS):
+    for start in range(0, len(found), STEP_PARTITIONS):
         if start:
             yield
-        end = start + SLICE_PARTITIONS
+        end = start + STEP_PARTITIONS
         some = found[start:end]
         for want, part in zip(wanted[start:end], some, strict=True):
             if part.records is not None:
@@ -235,8 +372,6 @@ def _respond_in_slices(  # noqa: C901, PLR0912 - the hot path, straight on purpo
             if refused is not None and call.version >= LEADERS_SINCE:
                 redirects = redirects or LeaderHints(call)
                 leader = _leader(call, redirects, target, refused)
-            if records is not None:
-                sent += records.length
             entry[1].append(
                 FetchResponsePartition(
                     partition_index=target.partition,
@@ -256,10 +391,10 @@ def _respond_in_slices(  # noqa: C901, PLR0912 - the hot path, straight on purpo
     for count, (target, answered) in enumerate(topics.values(), 1):
         name = "" if target.by_id else target.topic
         responses.append(FetchResponseTopic(topic_id=target.topic_id, topic=name, partitions=tuple(answered)))
-        if count % SLICE_PARTITIONS == 0:
+        if count % STEP_PARTITIONS == 0:
             yield
     response = FetchResponse(
-        throttle_time_ms=0 if call.authorizer is None else call.charge(QuotaType.BYTES_OUT, sent),
+        throttle_time_ms=call.throttle_ms,
         error_code=NO_ERROR,
         session_id=context.session_id,
         responses=tuple(responses),

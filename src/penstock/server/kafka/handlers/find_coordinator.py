@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from penstock.broker.coordinator import KEY_CHARS_MAX
 from penstock.core.model import ApiError, ErrorKind, NodeId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.find_coordinator import (
@@ -36,7 +37,8 @@ def find_coordinator(request: FindCoordinatorRequest, call: Request) -> Iterator
 
 
 def _find(call: Request, key_type: int, key: str, rows: ResponseRows[Row], index: int) -> None:
-    code = _problem(call, key_type, key)
+    # Before rights: to look for those of a name takes time and memory in proportion to its length.
+    code = _too_long(key_type) if len(key) > KEY_CHARS_MAX else _problem(call, key_type, key)
     if code is not ErrorCode.NONE:
         rows.put(index, _nowhere(key, code))
     elif key_type == GROUP:
@@ -46,6 +48,10 @@ def _find(call: Request, key_type: int, key: str, rows: ResponseRows[Row], index
     else:
         # Share groups are not served yet: any node will do, so name this one.
         rows.put(index, _row(call, key, call.backend.node.node_id))
+
+
+def _too_long(key_type: int) -> ErrorCode:
+    return ErrorCode.INVALID_GROUP_ID if key_type == GROUP else ErrorCode.INVALID_REQUEST
 
 
 def _problem(call: Request, key_type: int, key: str) -> ErrorCode:

@@ -19,6 +19,7 @@ from penstock.server.kafka.config_resources import (
     as_outcome,
     configurable,
     error_outcome,
+    oversized,
 )
 from penstock.server.kafka.request import Request
 from penstock.server.kafka.response_rows import collected, repeated
@@ -48,7 +49,9 @@ def incremental_alter_configs(request: IncrementalAlterConfigsRequest, call: Req
         rows = chain(outcomes.items(), decided)
         call.run(_answer(call, rows, 0 if request.validate_only else len(wanted)))
 
-    call.backend.configs.change(list(wanted.values()), done, validate_only=request.validate_only)
+    call.backend.configs.change(
+        list(wanted.values()), done, validate_only=request.validate_only, account=call.connection.account
+    )
 
 
 def _changes(
@@ -57,6 +60,9 @@ def _changes(
     resource = configurable(call, AclOperation.ALTER_CONFIGS, *key)
     if not isinstance(resource, ConfigResource):
         return resource
+    refused = oversized(configs)
+    if refused is not None:
+        return error_outcome(refused)
     try:
         changes = tuple(
             ConfigChange(ConfigOperation(config.config_operation), config.name, config.value)

@@ -12,13 +12,15 @@ from penstock.core.protocol.messages.join_group import (
 )
 from penstock.security import AclOperation
 from penstock.server.kafka.errors import code_of
-from penstock.server.kafka.request import Request
+from penstock.server.kafka.request import ParkedReply, Request
 from penstock.server.kafka.response_rows import NAME_CHARS_MAX, may, reader_of
 from penstock.server.kafka.router import routes
 
 MEMBER_ID_REQUIRED_SINCE = 4
 NO_PROTOCOL_IS_NULL_SINCE = 7
 SKIP_ASSIGNMENT_SINCE = 9
+# It goes into a log line. Clients cut it there.
+REASON_CHARS_MAX = 255
 
 
 @routes.handles(JoinGroupRequest)
@@ -38,7 +40,7 @@ def join_group(request: JoinGroupRequest, call: Request) -> None:
     session_ms = request.session_timeout_ms
     groups.submit(
         JoinGroup(
-            on_reply=partial(_reply, call, request),
+            on_reply=ParkedReply(call, partial(_reply, request.member_id)),
             group_id=request.group_id,
             member_id=request.member_id,
             instance_id=request.group_instance_id,
@@ -52,12 +54,12 @@ def join_group(request: JoinGroupRequest, call: Request) -> None:
             random_id="" if request.member_id else groups.random_id(),
             member_id_required=version >= MEMBER_ID_REQUIRED_SINCE,
             can_skip_assignment=version >= SKIP_ASSIGNMENT_SINCE,
-            reason=request.reason or "",
+            reason=(request.reason or "")[:REASON_CHARS_MAX],
         )
     )
 
 
-def _reply(call: Request, request: JoinGroupRequest, reply: Reply) -> None:
+def _reply(member_id: str, call: Request, reply: Reply) -> None:
     match reply:
         case JoinGroupResult():
             members = [
@@ -77,7 +79,7 @@ def _reply(call: Request, request: JoinGroupRequest, reply: Reply) -> None:
         case MemberIdRequired():
             response = _error(call, ErrorCode.MEMBER_ID_REQUIRED, reply.member_id)
         case ApiError():
-            response = _error(call, code_of(reply), request.member_id)
+            response = _error(call, code_of(reply), member_id)
         case _:
             raise AssertionError(f"no reply to JoinGroup: {reply}")
     call.reply(response)

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from penstock.core.groups import (
+    CommittedPartitions,
     FetchedOffset,
     FetchedOffsets,
     FetchOffsets,
@@ -197,8 +198,11 @@ class _GroupFetch:
             self._code = code_in(reply)
 
     def everything(self, reply: Reply) -> None:
-        self.take(None, reply)
-        self.done()
+        if isinstance(reply, CommittedPartitions):
+            Portions(self._call, reply.topics, self.submit, self.take, self.done, ROWS_PER_PORTION).start()
+        else:
+            self.take(None, reply)
+            self.done()
 
     def done(self) -> None:
         group_id, code = self._reader.group_id, self._code

@@ -4,8 +4,10 @@ The records stay in the receive buffer until they are appended. `broker.produce`
 appended and when it is acknowledged; this module only translates.
 """
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from functools import partial
+from typing import NamedTuple
 from uuid import UUID
 
 from penstock.broker.partitions import LeaderPartition
@@ -34,6 +36,7 @@ from penstock.server.kafka.request_limits import REQUEST_LIMITS
 from penstock.server.kafka.response_rows import collected
 from penstock.server.kafka.response_template import MARKS, ResponseTemplates, Template
 from penstock.server.kafka.router import routes
+from penstock.server.kafka.slice_scheduler import SMALL_BYTES
 
 TOPIC_IDS_SINCE = 13
 LEADERS_SINCE = 10
@@ -53,12 +56,60 @@ LIMIT = REQUEST_LIMITS["Produce"]
 WHOLE_BYTES_MAX = 32 << 10
 # Topics and batches that are served at once, however many bytes they have.
 AT_ONCE_MAX = 64
+# From here on lengths are varints, and messages end with tags.
+FLEXIBLE_SINCE = 9
+ENVELOPES_MAX = 10_000
+# Where the length of the topic's name stands in an envelope; how long one is beside it, and with an id.
+NAME_LENGTH_AT, NAMED_BYTES, IDENTIFIED_BYTES = 8, 13, 29
+
+
+class Envelope(NamedTuple):
+    """What a request with one batch says before it, and the response to it."""
+
+    acks: int
+    timeout_ms: int
+    # Name of the topic, index of the partition; and the id if the request names the topic by that.
+    target: tuple[str, int]
+    topic_id: UUID | None
+    template: Template
+
+
+class Envelopes:
+    """Envelopes that were decoded before, by version and bytes: clients repeat theirs with every batch.
+
+        0 | acks | timeout | 2 | length + 1, name, or id | 2 | index
+        │                    │                             └── one partition
+        │                    └── one topic                     (counts and lengths are one more than they say)
+        └── no transactional id
+
+    Others, such as that of a topic with a name of more than 126 bytes, are not kept.
+    """
+
+    def __init__(self) -> None:
+        self.by_bytes: defaultdict[int, dict[bytes, Envelope]] = defaultdict(dict)
+
+    def add(self, version: int, frame: memoryview, position: int, envelope: Envelope) -> None:
+        """Keep the envelope that starts at `position` of the frame."""
+        kept = self.by_bytes[version]
+        length = frame[position + NAME_LENGTH_AT] + NAMED_BYTES
+        seen = bytes(frame[position:][: length if envelope.topic_id is None else IDENTIFIED_BYTES])
+        # Otherwise what stands there is of another layout.
+        has_lengths = envelope.topic_id is not None or seen[NAME_LENGTH_AT] < 0x80
+        if has_lengths and seen[0] == 0 and seen[NAME_LENGTH_AT - 1] == 2 and seen[-5] == 2:
+            if len(kept) >= ENVELOPES_MAX:
+                kept.clear()
+            kept[seen] = envelope
+
+
+ENVELOPES = Envelopes()
 
 
 @routes.handles_frames(ProduceRequest)
 def produce(call: Request, frame: memoryview, position: int) -> None:
     if len(frame) > WHOLE_BYTES_MAX:
-        call.run(_large(call, call.connection.keep(frame), position), is_long_poll=True)
+        _run_large(call, frame, position)
+        return
+    if call.version >= FLEXIBLE_SINCE and call.authorizer is None and _produce_again(call, frame, position):
         return
     request, _ = DECODERS[call.version](frame, position)
     topics, acks = request.topic_data, request.acks
@@ -68,14 +119,20 @@ def produce(call: Request, frame: memoryview, position: int) -> None:
         and acks in (LEADER_ACKS, ALL_ACKS)
         and request.transactional_id is None
         and call.version >= LOG_START_SINCE
-        and _produce_one(call, topics[0], acks, request.timeout_ms)
+        and _produce_one(call, request, frame, position)
     ):
         return
     if exceeds_entries(request, AT_ONCE_MAX):
         # From the start, with a frame that stays: others use the buffer of this one.
-        call.run(_large(call, call.connection.keep(frame), position), is_long_poll=True)
+        _run_large(call, frame, position)
     else:
         _run(_produce_all(call, request, len(frame)))
+
+
+def _run_large(call: Request, frame: memoryview, position: int) -> None:
+    """Begin at once; only its batches become more than they are, and there may be so many of them."""
+    steps = _large(call, call.connection.keep(frame), position)
+    call.run(steps, frame_bytes=min(len(frame), SMALL_BYTES), is_long_poll=True)
 
 
 def _large(call: Request, frame: memoryview, position: int) -> Iterator[None]:
@@ -119,6 +176,7 @@ def _produce_all(call: Request, request: ProduceRequest, frame_bytes: int) -> It
             yield
     if call.authorizer is not None:
         call.charge(QuotaType.BYTES_IN, frame_bytes)
+        call.charge_time()
     pending = PendingProduce(
         request.acks,
         request.timeout_ms,
@@ -155,8 +213,9 @@ def _target(call: Request, name: str, index: int) -> LeaderPartition | ApiError:
     return target
 
 
-def _produce_one(call: Request, topic: ProduceRequestTopic, acks: int, timeout_ms: int) -> bool:
+def _produce_one(call: Request, request: ProduceRequest, frame: memoryview, position: int) -> bool:
     """Append the only batch of a request; returns whether that was done: other cases go the general way."""
+    (topic,), acks = request.topic_data, request.acks
     part, name, backend, named = topic.partition_data[0], topic.name, call.backend, None
     if call.version >= TOPIC_IDS_SINCE:
         named = topic.topic_id
@@ -169,8 +228,54 @@ def _produce_one(call: Request, topic: ProduceRequestTopic, acks: int, timeout_m
     # Not by both: hashing an id is a Python call.
     key = (call.version, name if named is None else named, index)
     template = TEMPLATES.by_key.get(key) or _add_template(key, call, topic, index)
+    if call.version >= FLEXIBLE_SINCE:
+        envelope = Envelope(acks, request.timeout_ms, (name, index), named, template)
+        ENVELOPES.add(call.version, frame, position, envelope)
     service = backend.produce_service
-    service.produce_one(SingleProduce(service, acks, call, target, template, named), records, timeout_ms)
+    service.produce_one(
+        SingleProduce(service, acks, call, target, template, named), records, request.timeout_ms
+    )
+    return True
+
+
+def _produce_again(  # noqa: C901 - the hot path, straight on purpose
+    call: Request, frame: memoryview, position: int
+) -> bool:
+    """Like `_produce_one`, for a request with an envelope that was decoded before.
+
+    What follows it: the length of the batch, the batch, and no tags of partition, topic and request.
+    """
+    version = call.version
+    try:
+        if version < TOPIC_IDS_SINCE:
+            end = position + NAMED_BYTES + frame[position + NAME_LENGTH_AT]
+        else:
+            end = position + IDENTIFIED_BYTES
+        envelope = ENVELOPES.by_bytes[version].get(bytes(frame[position:end]))
+        if envelope is None:
+            return False
+        length, begin = frame[end], end + 1
+        if length > 0x7F:
+            high = frame[begin]
+            if high > 0x7F:
+                return False
+            length += (high << 7) - 0x80
+            begin += 1
+        stop = begin + length - 1
+        if length <= 1 or stop + 3 != len(frame) or frame[stop] or frame[stop + 1] or frame[stop + 2]:
+            return False
+    except IndexError:
+        return False
+    acks, timeout_ms, name_and_index, topic_id, template = envelope
+    backend = call.backend
+    if topic_id is not None and backend.controller.image.topic_name(TopicId(topic_id)) != name_and_index[0]:
+        return False
+    target = backend.partitions.led_by_name.get(name_and_index)
+    if target is None:
+        return False
+    service = backend.produce_service
+    batch = SingleProduce(service, acks, call, target, template, topic_id)
+    service.produce_one(batch, frame[begin:stop], timeout_ms)
     return True
 
 

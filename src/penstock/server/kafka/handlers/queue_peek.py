@@ -12,7 +12,7 @@ from penstock.core.protocol.messages.queue_peek import (
     QueuePeekResponseRecord,
 )
 from penstock.core.queues import QueueId
-from penstock.security import AclOperation
+from penstock.security import AclOperation, QuotaType
 from penstock.server.kafka.queue_requests import QueueRefusal, group_refusal, queues_of
 from penstock.server.kafka.request import Request
 from penstock.server.kafka.router import routes
@@ -26,11 +26,16 @@ def queue_peek(request: QueuePeekRequest, call: Request) -> None:
     if isinstance(queues, QueueRefusal):
         _refuse(call, queues)
         return
+    left = call.quota_left(QuotaType.BYTES_OUT)
+    if left == 0:
+        call.charge(QuotaType.BYTES_OUT, 0)
+        _refuse(call, QueueRefusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "the client is over its quota"))
+        return
     call.backend.queue_admin.peek(
         queues[0],
         max(0, request.from_offset),
         request.count,
-        min(request.bytes_max, BYTES_MAX),
+        min(request.bytes_max, BYTES_MAX if left is None else min(left, BYTES_MAX)),
         partial(_answer, call),
     )
 
@@ -56,6 +61,8 @@ def _answer(call: Request, reply: PeekedMessages | ApiError) -> None:
     if isinstance(reply, ApiError):
         _refuse(call, QueueRefusal.of(reply))
         return
+    size = sum([len(record.key or b"") + len(record.value or b"") for record, _ in reply.messages])
+    call.charge(QuotaType.BYTES_OUT, size)
     call.reply(
         QueuePeekResponse(
             throttle_time_ms=call.charge_time(),

@@ -13,9 +13,10 @@ from penstock.core.protocol.messages.queue_receive import (
     QueueReceiveResponseSlice,
 )
 from penstock.core.queues import QueueId
-from penstock.security import AclOperation
+from penstock.security import AclOperation, QuotaType
 from penstock.server.kafka.queue_requests import QueueRefusal, group_refusal, queues_of
 from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import topic_resource
 from penstock.server.kafka.router import routes
 
 # What is asked for beyond that is not an error: a reply may always have less.
@@ -30,12 +31,18 @@ def queue_receive(request: QueueReceiveRequest, call: Request) -> None:
     if isinstance(queues, QueueRefusal):
         _refuse(call, queues)
         return
+    left = call.quota_left(QuotaType.BYTES_OUT)
+    if left == 0:
+        # As when nothing has come: what is leased is sent, so a consumer that owes gets no leases.
+        call.charge(QuotaType.BYTES_OUT, 0)
+        _answer(call, queues[0], ReceivedRecords(queues[0]))
+        return
     cancel = call.backend.queues.receive_any(
         GroupReceiveRequest(
             queues=queues,
             consumer=request.consumer,
             records_max=request.records_max,
-            bytes_max=min(request.bytes_max, BYTES_MAX),
+            bytes_max=min(request.bytes_max, BYTES_MAX if left is None else min(left, BYTES_MAX)),
             wait_ms=request.wait_ms,
             lease_ms=None if request.lease_ms == SETTING_OF_GROUP else request.lease_ms,
         ),
@@ -79,6 +86,13 @@ def _answer(call: Request, queue: QueueId, reply: ReceivedRecords | ApiError) ->
         _refuse(call, QueueRefusal.of(reply))
         return
     topic = call.backend.controller.image.topic_name(queue.topic_id) or ""
+    if not call.is_login_current or not call.authorize(AclOperation.READ, topic_resource(topic)):
+        # It was taken back while the request waited. Others get what was leased when the lease has run out.
+        message = f"topic {topic}: not authorized"
+        _refuse(call, QueueRefusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message))
+        return
+    if reply.slices:
+        call.charge(QuotaType.BYTES_OUT, sum([len(each.piece.content) for each in reply.slices]))
     call.reply(
         QueueReceiveResponse(
             throttle_time_ms=call.charge_time(),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from itertools import groupby
+from typing import TypeAlias
 
 from penstock.broker.queues.queue_view import claims_of
 from penstock.core.model import (
@@ -42,12 +43,14 @@ from penstock.security import AclOperation
 from penstock.server.kafka.errors import code_of, message_of
 from penstock.server.kafka.queue_requests import QueueRefusal, group_refusal
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import may_use_id
+from penstock.server.kafka.response_rows import may_use_id, topic_resource
 from penstock.server.kafka.router import routes
 
 RECEIPTS_MAX = 2_000
 # The backoff of the group's settings; the duration that the lease has.
 UNCHANGED = -1
+NOT_AUTHORIZED = ApiError(ErrorKind.NOT_AUTHORIZED)
+Claim: TypeAlias = tuple[QueueId, LeaseClaim] | ApiError
 SettleCommand = Callable[[OnReply, QueueId, tuple[LeaseClaim, ...]], ClaimCommand]
 
 
@@ -63,11 +66,36 @@ def queue_settle(request: QueueSettleRequest, call: Request) -> None:
         return
     leases = [_claimed(request.group_id, each) for each in request.leases]
     call.backend.queues.settle(
-        [*claims_of(request.group_id, request.receipts), *leases],
+        _allowed(call, [*claims_of(request.group_id, request.receipts), *leases]),
         _command(request, call),
         partial(_answer, call),
         transactional_id=request.transactional_id,
     )
+
+
+def _allowed(call: Request, claims: list[Claim]) -> list[Claim]:
+    """The claims, and an error for each record of a topic that the caller may not read (any more)."""
+    if call.authorizer is None:
+        return claims
+    image = call.backend.controller.image
+    names = {
+        topic_id: image.topic_name(topic_id)
+        for topic_id in dict.fromkeys(each[0].topic_id for each in claims if not isinstance(each, ApiError))
+    }
+    denied = {
+        topic_id: None
+        for topic_id, name in names.items()
+        if name is not None and not call.authorize(AclOperation.READ, topic_resource(name))
+    }
+    if not denied:
+        return claims
+    found: list[Claim] = []
+    for each in claims:
+        if isinstance(each, ApiError) or each[0].topic_id not in denied:
+            found.append(each)
+        else:
+            found += [NOT_AUTHORIZED] * each[1].records
+    return found
 
 
 def _refusal(request: QueueSettleRequest, call: Request) -> QueueRefusal | None:

@@ -16,5 +16,5 @@ def sasl_handshake(request: SaslHandshakeRequest, call: Request) -> None:
     # After version 0, messages of the mechanism would come without a header; no client of today does that.
     code = ErrorCode.UNSUPPORTED_VERSION
     if call.version > 0:
-        code = authentication.shake_hands(request.mechanism)
+        code = authentication.shake_hands(request.mechanism, call.session.host)
     call.reply(SaslHandshakeResponse(error_code=code, mechanisms=authentication.mechanisms))

@@ -1,12 +1,10 @@
 """SyncGroup: distributes a classic group's assignment; the response comes when the leader has sent it."""
 
-from functools import partial
-
 from penstock.core.groups import MemberAssignment, Reply, SyncGroup, SyncGroupResult
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.security import AclOperation
-from penstock.server.kafka.request import Request
+from penstock.server.kafka.request import ParkedReply, Request
 from penstock.server.kafka.response_rows import code_in, may
 from penstock.server.kafka.router import routes
 
@@ -22,7 +20,7 @@ def sync_group(request: SyncGroupRequest, call: Request) -> None:
     call.charge_time()
     call.backend.groups.submit(
         SyncGroup(
-            on_reply=partial(_reply, call),
+            on_reply=ParkedReply(call, _reply),
             group_id=request.group_id,
             generation=request.generation_id,
             member_id=request.member_id,
