@@ -1,6 +1,7 @@
 """Settings that are each allowed, but not together."""
 
 import ipaddress
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -44,6 +45,41 @@ def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Ite
     if advertised != "auto" and advertised.is_every_interface:
         yield f"{named('listen.advertised')} = {advertised} needs a host that clients can reach"
     yield from _shared_ports(values, named)
+    yield from _encryption(values, origins, named)
+
+
+# Key service -> what it needs, and what it may have besides.
+_KEY_SERVICES: Mapping[str, tuple[str, frozenset[str]]] = {
+    "keyring": ("keyring", frozenset()),
+    "environment": ("variable", frozenset()),
+    "command": ("command", frozenset()),
+    "plugin": ("plugin", frozenset(["plugin_options"])),
+}
+
+
+def _encryption(values: Mapping[str, Any], origins: Mapping[str, str], named: Named) -> Iterator[str]:
+    prefix = "security.encryption."
+    if not values[f"{prefix}enabled"]:
+        return
+    service = values[f"{prefix}service"]
+    needed, allowed = _KEY_SERVICES[service]
+    if not values[prefix + needed]:
+        yield f"{named(f'{prefix}service')} = {service} needs {prefix}{needed}"
+    for name in ("keyring", "variable", "command", "plugin", "plugin_options"):
+        if name != needed and name not in allowed and origins[prefix + name] != DEFAULT_SOURCE:
+            yield f"{named(prefix + name)} is not used: {named(f'{prefix}service')} is {service}"
+    if any("=" not in option.strip("=") for option in values[f"{prefix}plugin_options"]):
+        yield f"{named(f'{prefix}plugin_options')} has an option that is not name=value"
+    if service == "keyring" and _is_inside(values[f"{prefix}keyring"], values["node.data_dir"]):
+        yield (
+            f"{named(f'{prefix}keyring')} is in {named('node.data_dir')}: "
+            "whoever has the disk would have the keys, too"
+        )
+
+
+def _is_inside(path: str, directory: str) -> bool:
+    above = os.path.abspath(directory)
+    return bool(path) and os.path.commonpath([above, os.path.abspath(path)]) == above
 
 
 def _kafka_settings(values: Mapping[str, Any], named: Named) -> Iterator[str]:

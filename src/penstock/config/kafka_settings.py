@@ -18,11 +18,13 @@ from penstock.core.metadata.configs import (
 # Kafka's name of a broker setting, and the setting of the node that decides it.
 DECIDED_BY: Mapping[str, str] = {
     "advertised.listeners": "listen.advertised",
+    "authorizer.class.name": "security.enabled",
     "auto.create.topics.enable": "topics.auto_create",
     "broker.heartbeat.interval.ms": "cluster.heartbeat_interval_ms",
     "broker.id": "node.id",
     "broker.rack": "node.rack",
     "broker.session.timeout.ms": "cluster.session_timeout_ms",
+    "connections.max.reauth.ms": "security.sasl.reauthenticate_ms",
     "controller.quorum.voters": "cluster.voters",
     "default.replication.factor": "topics.replication_factor",
     "group.consumer.heartbeat.interval.ms": "groups.heartbeat_interval_ms",
@@ -40,6 +42,7 @@ DECIDED_BY: Mapping[str, str] = {
     "log.cleaner.backoff.ms": "storage.compaction_interval_ms",
     "log.dir": "node.data_dir",
     "log.dirs": "node.data_dir",
+    "log.encryption.at.rest": "security.encryption.enabled",
     "log.flush.interval.messages": "storage.fsync.mode",
     "log.flush.interval.ms": "storage.fsync.interval_ms",
     "log.index.interval.bytes": "storage.index_interval_bytes",
@@ -54,6 +57,9 @@ DECIDED_BY: Mapping[str, str] = {
     "num.partitions": "topics.partitions",
     "offsets.topic.num.partitions": "groups.offsets_partitions",
     "process.roles": "node.roles",
+    "sasl.enabled.mechanisms": "security.sasl.mechanisms",
+    "ssl.client.auth": "security.tls.client_auth",
+    "super.users": "security.super_users",
 }
 # What a node is built with: these are shown, and nothing changes them.
 BUILT_IN = (

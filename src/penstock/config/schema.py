@@ -16,6 +16,7 @@ from penstock.config.addresses import (
     parse_address_or_auto,
 )
 from penstock.config.settings import Config, ConfigSection
+from penstock.security.address_mask import MASK, mask_address
 
 Text = str | tuple[str, ...]
 _TRUTH = {
@@ -41,6 +42,22 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
     VoterAddress: VoterAddress.parse,
     ListenerSetting: ListenerSetting.parse,
     AddressOrAuto: parse_address_or_auto,
+}
+
+
+def _mask_arguments(words: tuple[str, ...]) -> tuple[str, ...]:
+    return (words[0], MASK) if len(words) > 1 else words
+
+
+def _mask_values(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"{word.partition('=')[0]}={MASK}" for word in words)
+
+
+# Secrets are in files that settings name; these are where somebody may have put one all the same.
+_MASKED: dict[str, Callable[[Any], Any]] = {
+    "security.oauth.jwks": mask_address,
+    "security.encryption.command": _mask_arguments,
+    "security.encryption.plugin_options": _mask_values,
 }
 
 
@@ -89,6 +106,11 @@ class Setting:
         if _plain(self.kind) != tuple[ListenerSetting, ...]:
             raise ValueError(f"expected {self.allowed}")
         return ListenerSetting.compose(fields)
+
+    def masked(self, value: Any) -> Any:
+        """The value as it may be shown: without what may be a secret."""
+        mask = _MASKED.get(self.key)
+        return value if mask is None else mask(value)
 
     def show(self, value: Any) -> str:
         """The text that `read` turns back into `value`."""

@@ -258,7 +258,7 @@ class TopicSettings(ConfigSection, frozen=True):
         ),
     ] = -1
     message_bytes_max: Annotated[
-        int, Meta(ge=100, le=56 * MEBIBYTE, description="Largest batch of records that is accepted.")
+        int, Meta(ge=100, le=16 * MEBIBYTE, description="Largest batch of records that is accepted.")
     ] = (1 << 20) + 12
 
 
@@ -353,6 +353,15 @@ class RestSettings(ConfigSection, frozen=True):
     connections_max: Annotated[
         int, Meta(ge=1, le=1_000_000, description="Connections at a time; more are turned away with 503.")
     ] = 5_000
+    address_connections_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000_000,
+            description="Connections of one address (of IPv6, a /64) at a time, WebSockets among them; more "
+            "are turned away with 503. Behind a proxy, all clients have its address.",
+        ),
+    ] = 2_500
     requests_max: Annotated[
         int, Meta(ge=1, le=1_000_000, description="Requests under way at a time; more get 503.")
     ] = 2_000
@@ -509,6 +518,73 @@ class AuditSettings(ConfigSection, frozen=True):
     ] = False
 
 
+class EncryptionSettings(ConfigSection, frozen=True):
+    """Encryption at rest: what is in the data directory is encrypted under master keys of a key service."""
+
+    enabled: Annotated[
+        bool,
+        Meta(
+            description="Encrypt metadata, and records unless a topic has `encryption.at.rest=false`. A "
+            "directory that was encrypted cannot be used without its keys."
+        ),
+    ] = False
+    service: Annotated[
+        Literal["keyring", "environment", "command", "plugin"],
+        Meta(
+            description="Where master keys come from: a `keyring` file, a variable of the `environment`, "
+            "what a `command` prints, or a `plugin` for a KMS."
+        ),
+    ] = "keyring"
+    keyring: Annotated[
+        str,
+        Meta(
+            description="The keyring: a file outside of the data directory that nobody else may read, made "
+            "by `penstock keyring create`."
+        ),
+    ] = ""
+    variable: Annotated[
+        str, Meta(min_length=1, description="The environment variable that has master keys.")
+    ] = "PENSTOCK_MASTER_KEYS"
+    command: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="A program and its arguments, run without a shell, that prints master keys; "
+            "`penstock config show` leaves the arguments out."
+        ),
+    ] = ()
+    plugin: Annotated[
+        str, Meta(description="The entry point, of the group `penstock.key_services`, of a plugin.")
+    ] = ""
+    plugin_options: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="What the plugin is given, as `name=value`; `penstock config show` leaves the "
+            "values out."
+        ),
+    ] = ()
+    timeout_ms: Annotated[
+        int,
+        Meta(ge=100, le=600_000, description="How long a command or a plugin may take."),
+    ] = 10_000
+    rotation_interval_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=INT64_MAX,
+            description="How old the current master key becomes before the node has another one made, or "
+            "asks a command or a plugin whether there is one; 0 is never.",
+        ),
+    ] = 0
+    reseal_bytes_per_second: Annotated[
+        int,
+        Meta(
+            ge=64 << 10,
+            le=INT64_MAX,
+            description="How fast `penstock key rotate --reseal` writes old segments again.",
+        ),
+    ] = 32 << 20
+
+
 class SecuritySettings(ConfigSection, frozen=True):
     """Who may do what."""
 
@@ -550,6 +626,7 @@ class SecuritySettings(ConfigSection, frozen=True):
     tls: TlsSettings = TlsSettings()
     oauth: OAuthSettings = OAuthSettings()
     audit: AuditSettings = AuditSettings()
+    encryption: EncryptionSettings = EncryptionSettings()
 
 
 class MetricsSettings(ConfigSection, frozen=True):

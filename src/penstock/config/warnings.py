@@ -31,6 +31,13 @@ def warnings_for(config: Config) -> list[str]:
             f"listen.peer ({config.peer}): nodes are believed to be whom they say they are; "
             "security.peers: tls makes them prove it (docs/operations/security.md)"
         )
+    asking = _listeners_with_logins(config)
+    if asking and not config.security.enabled:
+        warnings.append(
+            f"{', '.join(asking)}: whoever has logged in may do everything, as may everyone on listeners "
+            "that ask for no login; security.enabled: true lets access rules decide "
+            "(docs/operations/security.md)"
+        )
     if config.storage.fsync.mode == "none":
         warnings.append(
             "storage.fsync.mode is none: a power cut loses acknowledged records; set it to every to keep them"
@@ -38,12 +45,21 @@ def warnings_for(config: Config) -> list[str]:
     return warnings
 
 
+def _listeners_with_logins(config: Config) -> list[str]:
+    """Kafka listeners that ask for a login, by the settings that say so."""
+    main = config.listen.protocol
+    found = [f"listen.protocol {main}"] if main.startswith("SASL") else []
+    others = [one for one in config.listen.listeners if one.protocol.startswith("SASL")]
+    return found + [f"listen.listeners {one.name} ({one.protocol})" for one in others]
+
+
 def not_available(config: Config) -> list[str]:
     """Settings that ask for what does not exist yet: a node must refuse them rather than ignore them."""
     problems = []
-    if config.rest.enabled and not config.security.enabled and config.listen.protocol.startswith("SASL"):
+    asking = _listeners_with_logins(config)
+    if asking and config.rest.enabled and not config.security.enabled:
         problems.append(
-            f"listen.protocol {config.listen.protocol}: REST, WebSocket and gRPC ask who is calling with "
+            f"{', '.join(asking)}: REST, WebSocket and gRPC ask who is calling with "
             "security.enabled: true, or not at all; set that, or rest.enabled: false"
         )
     if (

@@ -12,7 +12,6 @@ The node listens at the HTTP address and hands the socket on:
 
 import asyncio
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -23,7 +22,8 @@ import msgspec
 from penstock.core.model import MILLISECOND, Instant
 from penstock.observability import log
 from penstock.runtime import Callback, Runtime, Timer
-from penstock.runtime.child_command import child_command
+from penstock.runtime.child_command import child_command, child_environment
+from penstock.runtime.descriptors import is_readable
 from penstock.server.gateway.options import GatewayOptions
 from penstock.server.http import HttpResponse, HttpServer
 
@@ -102,6 +102,7 @@ class GatewayProcess:
                     child_command(PROCESS, [msgspec.json.encode(options).decode()]),
                     pass_fds=(options.http_descriptor, options.node_descriptor),
                     stdin=subprocess.PIPE,
+                    env=child_environment(),
                     # Ctrl-C is for the node, which ends its child in order.
                     process_group=0,
                 )
@@ -139,7 +140,7 @@ class GatewayProcess:
     def _missed_sign(self, within_ms: int) -> None:
         assert self._child is not None
         assert self._alive is not None
-        if select.select([self._alive], [], [], 0)[0]:
+        if is_readable(self._alive.fileno(), 0):
             # It is this process that was late.
             self._expect_sign(within_ms)
             return

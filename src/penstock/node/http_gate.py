@@ -1,15 +1,15 @@
 """Who calls a node over HTTP: the gate of its own pages, and what its gateway asks about callers."""
 
 import base64
-import binascii
 import hmac
 from collections.abc import Callable
 
 import msgspec
 
 from penstock.core.metadata.access import CLUSTER_NAME
-from penstock.core.sasl.delegation import Delegation, SignedDelegation, read_statement
+from penstock.core.sasl.delegation import DELEGATE, Delegation, SignedDelegation, read_statement
 from penstock.security import AclOperation, Authorizer, Principal, Resource, ResourceType, Session
+from penstock.security.audit import LoginMeans, NodeAudit
 from penstock.security.callers import CallerAuthenticator, CallerCredentials, NotIdentified
 from penstock.security.delegations import Delegations
 from penstock.security.key_uses import ApiKeyUses
@@ -23,20 +23,25 @@ CLUSTER = Resource(ResourceType.CLUSTER, CLUSTER_NAME)
 # A gateway asks so often whether its callers are still who they were.
 RENEW_MS = 10_000
 NOT_YET = HttpResponse(503, b"the cluster has no secret to sign with yet\n")
+OTHER_SITE = HttpResponse(403, b"requests of pages of other sites are not served\n")
 JSON = "application/json"
 
 
 class PageCaller:
     """Somebody who was identified, by the access rules."""
 
-    def __init__(self, delegation: Delegation, authorizer: Authorizer) -> None:
+    def __init__(self, delegation: Delegation, authorizer: Authorizer, audit: NodeAudit | None) -> None:
         principal = Principal("User", delegation.user)
         scope = frozenset(delegation.scope) if delegation.scope else None
         self._session = Session(principal, LISTENER, "", delegation.host, str(principal), scope)
         self._authorizer = authorizer
+        self._audit = audit
 
     def may(self, operation: AclOperation, resource: Resource) -> bool:
-        return self._authorizer.authorize(self._session, operation, resource)
+        is_allowed = self._authorizer.authorize(self._session, operation, resource)
+        if not is_allowed and self._audit is not None:
+            self._audit.page_refused(self._session, operation, resource)
+        return is_allowed
 
     def may_see_pages(self) -> bool:
         return self.may(AclOperation.DESCRIBE, CLUSTER)
@@ -46,9 +51,14 @@ class NodeHttpGate:
     """Identifies callers of the node's pages by their headers, or by the statement that a gateway has got."""
 
     def __init__(
-        self, callers: CallerAuthenticator, delegations: Delegations, authorizer: Authorizer
+        self,
+        callers: CallerAuthenticator,
+        delegations: Delegations,
+        authorizer: Authorizer,
+        audit: NodeAudit | None = None,
     ) -> None:
         self._callers = callers
+        self._audit = audit
         self._delegations = delegations
         self._authorizer = authorizer
 
@@ -64,25 +74,36 @@ class NodeHttpGate:
         if any(names.count(name) > 1 for name in ("authorization", "x-api-key", STATEMENT_HEADER)):
             done(NOT_IDENTIFIED)
             return
+        if given.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+            # A browser may add credentials by itself to what the page of another site asks for.
+            done(OTHER_SITE)
+            return
         if not self._delegations.has_secret:
             done(NOT_YET)
             return
         if STATEMENT_HEADER in given:
-            signed = _signed(given[STATEMENT_HEADER])
-            found = "not a statement" if signed is None else self._delegations.verify(signed)
-            done(NOT_IDENTIFIED if isinstance(found, str) else PageCaller(found, self._authorizer))
+            done(self._by_statement(given[STATEMENT_HEADER], host))
             return
 
         def identified(outcome: SignedDelegation | NotIdentified) -> None:
             if isinstance(outcome, NotIdentified):
                 done(NOT_IDENTIFIED)
             else:
-                done(PageCaller(read_statement(outcome.statement), self._authorizer))
+                done(PageCaller(read_statement(outcome.statement), self._authorizer, self._audit))
 
         credentials = CallerCredentials(
             given.get("authorization", ""), given.get("x-api-key", ""), certificate
         )
         self._callers.identify(credentials, host, identified)
+
+    def _by_statement(self, header: str, host: str) -> HttpCaller | HttpResponse:
+        signed = _signed(header)
+        found = "not a statement" if signed is None else self._delegations.verify(signed)
+        if not isinstance(found, str):
+            return PageCaller(found, self._authorizer, self._audit)
+        if self._audit is not None:
+            self._audit.login_failed("", host, "page", LoginMeans(DELEGATE), found)
+        return NOT_IDENTIFIED
 
 
 class GatewayLogins:
@@ -108,7 +129,7 @@ class GatewayLogins:
             else:
                 respond(HttpResponse(404, b"there is no such question\n"))
                 return
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             respond(HttpResponse(400, b"not a question of a gateway\n"))
             return
         if not hmac.compare_digest(question.token.encode(), self._token.encode()):
@@ -125,7 +146,7 @@ class GatewayLogins:
             respond(NOT_IDENTIFIED if isinstance(outcome, NotIdentified) else _answer(outcome))
 
         credentials = CallerCredentials(question.authorization, question.api_key, question.certificate)
-        self._callers.identify(credentials, question.host, identified)
+        self._callers.identify(credentials, question.host, identified, question.protocol)
 
     def _answer_renewal(self, question: RenewQuestion, respond: Callable[[HttpResponse], None]) -> None:
         renewed = self._delegations.renew(SignedDelegation(question.statement, question.key))
@@ -150,5 +171,6 @@ def _signed(header: str) -> SignedDelegation | None:
         return SignedDelegation(
             base64.b64decode(statement, validate=True), base64.b64decode(key, validate=True)
         )
-    except binascii.Error:
+    except ValueError:
+        # Not of base64's letters, or not even of ASCII's.
         return None

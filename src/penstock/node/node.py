@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -14,7 +15,7 @@ from penstock.node.disk_monitor import DiskMonitor, DiskMonitorOptions
 from penstock.node.gateway import GatewayProcess, not_serving
 from penstock.node.metrics import MetricsPage
 from penstock.node.options import ListenerOptions, NodeOptions, PortReservations, local
-from penstock.node.security import NodeSecurity, audit_log_of
+from penstock.node.security import NodeSecurity, audit_log_of, record_rotation
 from penstock.node.services import BROKER, NodeServices, NodeStorage
 from penstock.observability import EventMetrics
 from penstock.observability import log as events
@@ -128,6 +129,8 @@ class Node:
         self.backstage = self._compose(storage, options, listeners)
         self._audit_log = audit_log_of(runtime, options, self.backstage.audit_topic)
         self._security = NodeSecurity(runtime, options.security, self.backstage.key_uses, self._audit_log)
+        if self.backstage.key_rotation is not None and self._security.node_audit is not None:
+            self.backstage.key_rotation.on_due_rotation = partial(record_rotation, self._security.node_audit)
         space = DiskMonitorOptions(options.data_dir, options.disk_free_bytes_min)
         self._disk_monitor = DiskMonitor(runtime, storage.side_disk, space)
         self.addresses = NodeAddresses(
@@ -162,6 +165,10 @@ class Node:
         self.backend = backend
         metrics = self._metrics
         security = self._security
+        soon, now = self._runtime.timers.soon, self._runtime.clock.now
+        request_memory = RequestMemoryLimit(soon, self._options.in_flight_bytes_max // 2)
+        scheduler = ConnectionScheduler(soon, now, lambda: request_memory.is_pressed)
+        request_memory.on_pressed = scheduler.press
         serving = ListenerContext(
             backend=backend,
             authorizer=security.authorizer,
@@ -178,14 +185,10 @@ class Node:
                 ),
             ),
             share_sessions=ShareSessionCache(self.backstage.number("group.share.max.share.sessions")),
-            request_memory=RequestMemoryLimit(
-                self._runtime.timers.soon, self._options.in_flight_bytes_max // 2
-            ),
-            response_memory=ResponseMemoryLimit(
-                self._runtime.timers.soon, self._options.in_flight_bytes_max // 2
-            ),
-            scheduler=ConnectionScheduler(self._runtime.timers.soon, self._runtime.clock.now),
-            slices=SliceScheduler(self._runtime.clock.now, self._runtime.timers.soon),
+            request_memory=request_memory,
+            response_memory=ResponseMemoryLimit(soon, self._options.in_flight_bytes_max // 2),
+            scheduler=scheduler,
+            slices=SliceScheduler(now, soon, self.backstage.long_work),
             report=self._report,
             limits=replace(
                 self._options.connections,
@@ -196,7 +199,9 @@ class Node:
         self._limit_connections(self.backstage.controller.image)
         self.backstage.controller.subscribe(self._limit_connections)
         metrics.refused_connections.read(lambda: self._quotas.refused)
-        metrics.in_flight_bytes.read(lambda: serving.request_memory.claimed_bytes, "requests")
+        metrics.in_flight_bytes.read(
+            lambda: request_memory.claimed_bytes + request_memory.kept_bytes, "requests"
+        )
         metrics.in_flight_bytes.read(lambda: serving.response_memory.held_bytes, "answers")
         metrics.read_shares("fetch session", serving.fetch_sessions.shares)
         metrics.read_shares("share session", serving.share_sessions.shares)
@@ -251,9 +256,12 @@ class Node:
         declared.append(behind.delay_metrics)
         declared += [behind.partitions.scrubber.metrics, behind.journal.metrics, behind.telemetry_metrics]
         declared.append(self._disk_monitor.metrics)
+        if behind.key_rotation is not None:
+            declared.append(behind.key_rotation.metrics)
         if self._audit_log is not None:
             declared.append(self._audit_log.metrics)
-        page = MetricsPage(behind.partitions, [*declared, EventMetrics()])
+        declared.append(EventMetrics())
+        page = MetricsPage(behind.partitions, declared, self._runtime.clock, behind.long_work.run)
         page.on_metadata(self.backstage.controller.image)
         self.backstage.controller.subscribe(page.on_metadata)
         pages: dict[str, Page] = {"/health": self._health, "/ready": self._readiness}

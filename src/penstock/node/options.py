@@ -19,17 +19,26 @@ from penstock.config import ListenAddress as ConfiguredAddress
 from penstock.config.kafka_settings import kafka_settings
 from penstock.core.metadata import PEER_LISTENER
 from penstock.core.metadata.configs import BROKER_CONFIGS, NO_CONFIGS
+from penstock.core.metadata.configs.broker import STANDARD_AUTHORIZER
 from penstock.core.model import NodeId
 from penstock.core.raft import RaftOptions
 from penstock.core.values import dataclass
 from penstock.runtime import Address, AddressUnavailable
-from penstock.security.options import AuditOptions, OAuthOptions, SecurityOptions, TlsOptions
+from penstock.security.options import (
+    AuditOptions,
+    EncryptionOptions,
+    OAuthOptions,
+    SecurityOptions,
+    TlsOptions,
+)
 from penstock.server.gateway.options import GatewayOptions, RestOptions
 from penstock.server.kafka.connection import ConnectionLimits
 from penstock.server.kafka.handlers.fetch import FETCH_BYTES_MAX
 from penstock.storage.journal import JournalOptions
 
 EVERYWHERE = ("", "0.0.0.0", "::")
+# Kafka's words for whether clients are asked for a certificate.
+CLIENT_AUTH = {"none": "none", "want": "requested", "need": "required"}
 
 
 def static_settings(config: Config) -> Mapping[str, str]:
@@ -46,7 +55,7 @@ def static_settings(config: Config) -> Mapping[str, str]:
 
 def decided_settings(config: Config) -> dict[str, str]:
     """The broker settings that settings of the node decide, or that are as the node is built."""
-    return {**node_facts(config), **_topics(config), **_groups(config)}
+    return {**node_facts(config), **_topics(config), **_groups(config), **_logins(config)}
 
 
 def node_facts(config: Config) -> dict[str, str]:
@@ -98,6 +107,7 @@ def _topics(config: Config) -> dict[str, str]:
         "log.segment.bytes": str(storage.segment_bytes),
         "log.index.interval.bytes": str(storage.index_interval_bytes),
         "log.cleaner.backoff.ms": str(storage.compaction_interval_ms),
+        "log.encryption.at.rest": "true" if config.security.encryption.enabled else "false",
         "log.scrub.bytes.per.second": str(storage.scrub_bytes_per_second),
         "log.scrub.interval.ms": str(storage.scrub_interval_ms),
     }
@@ -122,6 +132,18 @@ def _groups(config: Config) -> dict[str, str]:
         "group.queue.visibility.timeout.ms": str(delivery.visibility_timeout_ms),
         "group.queue.retries.max": str(delivery.retries_max),
         "group.queue.dead.letter.enable": "true" if delivery.dead_letter else "false",
+    }
+
+
+def _logins(config: Config) -> dict[str, str]:
+    security = config.security
+    logs_in = any(listener.protocol.startswith("SASL") for listener in config.listen.kafka_listeners)
+    return {
+        "authorizer.class.name": STANDARD_AUTHORIZER if security.enabled else "",
+        "super.users": ";".join(f"User:{user}" for user in security.super_users),
+        "sasl.enabled.mechanisms": ",".join(security.sasl.mechanisms) if logs_in else "",
+        "connections.max.reauth.ms": str(security.sasl.reauthenticate_ms),
+        "ssl.client.auth": CLIENT_AUTH[security.tls.client_auth],
     }
 
 
@@ -227,6 +249,7 @@ def _security(config: Config) -> SecurityOptions:
         open_without_rules=security.open_without_rules,
         admin_user=security.admin_user,
         admin_password_file=security.admin_password_file,
+        data_dir=os.path.abspath(config.node.data_dir),
         mechanisms=security.sasl.mechanisms,
         reauthenticate_ms=security.sasl.reauthenticate_ms,
         peers=security.peers,
@@ -253,6 +276,24 @@ def _security(config: Config) -> SecurityOptions:
         if oauth.jwks
         else None,
         audit=_audit(config),
+        encryption=_encryption(config),
+    )
+
+
+def _encryption(config: Config) -> EncryptionOptions | None:
+    encryption = config.security.encryption
+    if not encryption.enabled:
+        return None
+    return EncryptionOptions(
+        encryption.service,
+        os.path.abspath(encryption.keyring) if encryption.keyring else "",
+        encryption.variable,
+        encryption.command,
+        encryption.plugin,
+        tuple((name, value) for name, _, value in (one.partition("=") for one in encryption.plugin_options)),
+        encryption.timeout_ms,
+        encryption.rotation_interval_ms,
+        encryption.reseal_bytes_per_second,
     )
 
 
@@ -282,6 +323,7 @@ def _gateway(config: Config) -> GatewayOptions:
             body_bytes_max=rest.body_bytes_max,
             head_bytes_max=rest.head_bytes_max,
             connections_max=rest.connections_max,
+            address_connections_max=rest.address_connections_max,
             requests_max=rest.requests_max,
             in_flight_bytes_max=rest.in_flight_bytes_max,
             body_timeout_ms=rest.body_timeout_ms,

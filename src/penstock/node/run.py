@@ -18,6 +18,7 @@ from penstock.security.audit.file import AuditFile
 from penstock.security.private_files import check_private
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import DiskFailed, PosixDisk
+from penstock.storage.sealing import KeyUnavailable, KeyVault
 
 NO_CLUSTER = UUID(int=0)
 
@@ -61,8 +62,9 @@ def run_node(
     one line; anything else is a bug.
     """
     runtime_options = _check(options)
+    vault = open_vault(options)
     made = _first_missing(os.path.abspath(options.data_dir))
-    storage = open_storage(options, disk_at)
+    storage = open_storage(options, disk_at, vault)
     program: NodeProgram | None = None
     try:
         _check_audit(options)
@@ -86,18 +88,41 @@ def _identity(options: NodeOptions, directory: DataDirectory) -> NodeIdentity:
     return NodeIdentity(directory.cluster_id or NO_CLUSTER, options.node_id, directory.directory_id)
 
 
-def open_storage(options: NodeOptions, disk_at: Callable[[str], PosixDisk] = PosixDisk) -> NodeStorage:
-    """Lock the data directory, creating it if needed; raises DataDirectoryUnusable."""
+def open_vault(options: NodeOptions) -> KeyVault | None:
+    """Get the master keys of a node that encrypts; raises KeyUnavailable. Blocks."""
+    if options.security.encryption is None:
+        return None
+    # Imported where they are used: a node without encryption starts without them.
+    from penstock.security.key_services import key_service_of
+
+    service = key_service_of(options.security.encryption)
+    try:
+        return KeyVault(service, service.load(), os.urandom)
+    except KeyUnavailable as error:
+        raise KeyUnavailable(f"no master key, which security.encryption needs: {error}") from None
+
+
+def open_storage(
+    options: NodeOptions,
+    disk_at: Callable[[str], PosixDisk] = PosixDisk,
+    vault: KeyVault | None = None,
+) -> NodeStorage:
+    """Lock the data directory, creating it if needed; raises DataDirectoryUnusable, and KeyUnavailable."""
     disk, side_disk, limits = disk_at(options.data_dir), disk_at(options.data_dir), present_limits()
     for view in (disk, side_disk):
         view.limit_descriptors(limits.readers_max, limits.short_from, limits.kept_from)
     made = _first_missing(disk.root)
     try:
         directory = DataDirectory.open(disk, UUID(bytes=os.urandom(16), version=4))
+        try:
+            directory.unlock(vault)
+        except BaseException:
+            directory.close(directory.last_clean_epoch)
+            raise
     except DiskFailed as error:
         _remove(made)
         raise DataDirectoryUnusable(disk.root, error.errno) from error
-    return NodeStorage(disk, side_disk, directory)
+    return NodeStorage(disk, side_disk, directory, vault)
 
 
 def _first_missing(path: str) -> str | None:

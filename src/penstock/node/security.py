@@ -4,15 +4,16 @@ Without security and without quotas there is no authorizer at all, so that a req
 before there was any. The first quota that somebody sets puts one there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.broker.cluster import Controller
+from penstock.broker.encryption import Rotated
 from penstock.core.metadata import MetadataImage, Ok
-from penstock.core.metadata.access import ScramMechanism
-from penstock.core.metadata.commands import AlterScramCredentials
-from penstock.core.model import MILLISECOND, ApiError, Instant, PenstockError
+from penstock.core.metadata.access import CLUSTER_NAME, AclOperation, ScramMechanism
+from penstock.core.metadata.commands import AddFirstAdministrator, AlterScramCredentials
+from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, PenstockError
 from penstock.core.sasl import credential_of
 from penstock.node.http_gate import GatewayLogins, NodeHttpGate
 from penstock.node.options import NodeOptions
@@ -20,11 +21,12 @@ from penstock.observability import log
 from penstock.runtime import ExecutorKind, Runtime
 from penstock.security.access_control import AccessControl
 from penstock.security.acls import AclRules
-from penstock.security.audit import AuditLog, AuditTopicWriter
+from penstock.security.audit import AuditLog, AuditTopicWriter, NodeAudit
 from penstock.security.audit.file import AuditFile
 from penstock.security.authenticator import Authenticator
 from penstock.security.callers import CallerAuthenticator
 from penstock.security.delegations import Delegations
+from penstock.security.first_administrator import FirstAdministratorFile, FirstAdministratorUnusable
 from penstock.security.key_uses import ApiKeyUses
 from penstock.security.options import (
     OAUTHBEARER,
@@ -47,7 +49,13 @@ if TYPE_CHECKING:
 # How often the files with certificates are looked at.
 CERTIFICATE_CHECK_MS = 2_000
 ADMIN_RETRY_MS = 1_000
+# How often a running node looks for a first administrator that was left for it.
+FIRST_ADMINISTRATOR_CHECK_MS = 1_000
+UNUSABLE_CHECK_MS = 60_000
+# What the controller says of one that it will never take.
+FINAL = (ErrorKind.INVALID_REQUEST, ErrorKind.INVALID_CREDENTIAL, ErrorKind.INVALID_ACL)
 SALT_BYTES = 16
+MASTER_KEY, AGE = ("cluster", CLUSTER_NAME), "by security.encryption.rotation_interval_ms"
 SECRET_BYTES = 32
 ITERATIONS = 8_192
 PASSWORD_CHARS_MAX = 1_000
@@ -83,8 +91,15 @@ class NodeSecurity:
             mechanisms = tuple(each for each in mechanisms if each != OAUTHBEARER)
         self._delegations = Delegations(runtime.clock)
         self._authenticator = Authenticator(runtime, mechanisms, self._tokens, self._delegations)
+        self.node_audit = None if audit_log is None else NodeAudit(audit_log)
         self._callers = CallerAuthenticator(
-            runtime, self._delegations, self._authenticator, self._tokens, self._tls, uses
+            runtime,
+            self._delegations,
+            self._authenticator,
+            self._tokens,
+            self._tls,
+            uses,
+            audit=self.node_audit,
         )
         self._listeners: Sequence[Listener] = ()
         self.audit: RequestAudit | None = None
@@ -107,7 +122,7 @@ class NodeSecurity:
         """Whom the node's pages ask who is calling; None if they ask nobody."""
         if not self._options.enabled:
             return None
-        return NodeHttpGate(self._callers, self._delegations, self._control)
+        return NodeHttpGate(self._callers, self._delegations, self._control, self.node_audit)
 
     def gateway_logins(self, token: str) -> GatewayLogins:
         """What answers the gateway that has this token."""
@@ -139,6 +154,18 @@ class NodeSecurity:
             self._set_admin(backend)
         if self._options.enabled:
             self._set_secret(backend)
+            if self._options.data_dir:
+                file = FirstAdministratorFile(self._options.data_dir)
+                if not (backend.access.image.credentials or file.is_there or self._has_other_logins):
+                    log.warning("security.nobody_can_log_in", remedy="penstock user bootstrap USER")
+                FirstAdministratorWatch(self._runtime, backend, file, self.node_audit).look()
+
+    @property
+    def _has_other_logins(self) -> bool:
+        """Whether somebody may come who has no password here."""
+        tls = self._options.tls
+        has_certificates = tls is not None and tls.client_auth != "none"
+        return bool(self._options.admin_user) or self._tokens is not None or has_certificates
 
     def _on_metadata(self, image: MetadataImage) -> None:
         before = self.authorizer
@@ -176,8 +203,11 @@ class NodeSecurity:
         read = partial(_admin_credentials, user, self._options.admin_password_file, salts)
 
         def done(replies: list[Ok | ApiError]) -> None:
-            if isinstance(replies[0], ApiError):
-                log.warning("security.admin_not_set", user=user, reason=str(replies[0]))
+            reply = replies[0]
+            if self.node_audit is not None:
+                _record_user(self.node_audit, "ConfiguredAdministrator", user, reply)
+            if isinstance(reply, ApiError):
+                log.warning("security.admin_not_set", user=user, reason=str(reply))
                 due = Instant(self._runtime.clock.now() + ADMIN_RETRY_MS * MILLISECOND)
                 self._runtime.timers.at(due, partial(self._set_admin, backend))
             else:
@@ -190,6 +220,74 @@ class NodeSecurity:
             log.error("security.admin_not_set", user=user, reason=str(error))
 
         self._runtime.spawn.spawn(read, submit, failed, ExecutorKind.DISK)
+
+
+class FirstAdministratorWatch:
+    """Adds whom `penstock user bootstrap` has left for this node, at its start and while it runs."""
+
+    def __init__(
+        self, runtime: Runtime, backend: Backend, file: FirstAdministratorFile, audit: NodeAudit | None
+    ) -> None:
+        self._audit = audit
+        self._runtime = runtime
+        self._access = backend.access
+        self._file = file
+
+    def look(self) -> None:
+        if self._file.is_there:
+            self._runtime.spawn.spawn(self._file.read, self._submit, self._unread, ExecutorKind.DISK)
+        else:
+            self._look_again()
+
+    def _look_again(self, after_ms: int = FIRST_ADMINISTRATOR_CHECK_MS) -> None:
+        due = Instant(self._runtime.clock.now() + after_ms * MILLISECOND)
+        self._runtime.timers.at(due, self.look)
+
+    def _submit(self, administrator: AddFirstAdministrator) -> None:
+        user = administrator.user
+
+        def done(reply: Ok | ApiError) -> None:
+            if self._audit is not None:
+                _record_user(self._audit, "FirstAdministrator", user, reply)
+            if isinstance(reply, Ok):
+                log.info("security.first_administrator_added", user=user)
+                self._settle(self._file.remove)
+            elif reply.kind in FINAL:
+                log.warning("security.first_administrator_refused", user=user, reason=str(reply))
+                self._settle(partial(self._file.refuse, str(reply)))
+            else:
+                self._look_again()
+
+        self._access.add_first_administrator(administrator, done)
+
+    def _unread(self, error: Exception) -> None:
+        if isinstance(error, FirstAdministratorUnusable):
+            self._settle(partial(self._file.refuse, str(error)))
+        else:
+            self._stuck(error)
+
+    def _settle(self, work: Callable[[], None]) -> None:
+        self._runtime.spawn.spawn(work, lambda _none: self._look_again(), self._stuck, ExecutorKind.DISK)
+
+    def _stuck(self, error: Exception) -> None:
+        log.error("security.first_administrator_unusable", reason=str(error))
+        self._look_again(UNUSABLE_CHECK_MS)
+
+
+def _record_user(audit: NodeAudit, what: str, user: str, reply: Ok | ApiError) -> None:
+    """The node has given somebody a password, or was told that it may not."""
+    error = str(reply) if isinstance(reply, ApiError) else None
+    details = [f"set {mechanism.name.lower()} of {user}" for mechanism in ScramMechanism]
+    audit.did(what, AclOperation.ALTER, ("user", user), details=details, error=error)
+
+
+def record_rotation(audit: NodeAudit, outcome: Rotated | ApiError) -> None:
+    """The node has gone on with another master key, because of the age of the last one, or could not."""
+    if isinstance(outcome, ApiError):
+        audit.did("RotateMasterKey", AclOperation.ALTER, MASTER_KEY, details=[AGE], error=str(outcome))
+    elif outcome.is_new:
+        details = [AGE, f"current key {outcome.current}"]
+        audit.did("RotateMasterKey", AclOperation.ALTER, MASTER_KEY, details=details)
 
 
 def _admin_credentials(user: str, path: str, salts: list[bytes]) -> AlterScramCredentials:

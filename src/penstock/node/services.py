@@ -7,6 +7,7 @@ from functools import partial
 from penstock.broker.access import AccessService
 from penstock.broker.audit_topic import AuditTopic
 from penstock.broker.cluster import BrokerRegistration, ClusterMember, ClusterOptions, QuorumStore
+from penstock.broker.cluster.live_brokers_barrier import LiveBrokersBarrier
 from penstock.broker.configs import ConfigService
 from penstock.broker.coordinator.delay_metrics import DelayMetrics
 from penstock.broker.coordinator.delays import DelayService
@@ -25,6 +26,7 @@ from penstock.broker.delays.delay_view import DelayView
 from penstock.broker.delays.peers import DelayPeers
 from penstock.broker.delays.publisher import DelayPublisher
 from penstock.broker.delete_records import RecordDeletionService
+from penstock.broker.encryption import EncryptedStore, KeyRotation, KeyRotationOptions, MasterKeyAdmin
 from penstock.broker.fetch import FetchService, waiting_fetch_limits
 from penstock.broker.list_offsets import OffsetLookup
 from penstock.broker.partitions import (
@@ -60,7 +62,7 @@ from penstock.broker.transactions.peers import TransactionPeers
 from penstock.broker.transactions.verification import TransactionVerification
 from penstock.broker.worker_share import WorkerShare
 from penstock.core.metadata import BrokerEndpoint, ControllerConfig, MetadataImage, broker_setting
-from penstock.core.model import MILLISECOND, BrokerEpoch
+from penstock.core.model import MILLISECOND, BrokerEpoch, NodeId
 from penstock.node.options import NodeOptions, reachable
 from penstock.observability import log as events
 from penstock.runtime import Callback, ExecutorKind, Runtime
@@ -72,6 +74,7 @@ from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
 from penstock.storage.journal import CommitJournal, JournalFile, JournalOptions, JournalPlace
 from penstock.storage.log import RecoveryReport
+from penstock.storage.sealing import KeyVault
 
 BROKER, CONTROLLER = "broker", "controller"
 # What opening logs takes of a turn of the loop: there are no clients yet.
@@ -80,11 +83,15 @@ START_TURN_NS = 20 * MILLISECOND
 
 @dataclass(frozen=True, slots=True)
 class NodeStorage:
-    """A data directory that is locked; `side_disk` is a view of it for work off the loop."""
+    """A data directory that is locked; `side_disk` is a view of it for work off the loop.
+
+    With a `vault` it is encrypted, and the keys were checked.
+    """
 
     disk: Disk
     side_disk: Disk
     directory: DataDirectory
+    vault: KeyVault | None = None
 
 
 class NodeServices:
@@ -106,7 +113,9 @@ class NodeServices:
         self._without_broker: Callback | None = None
         self._is_open = False
         self._is_closing = False
-        self._long_work = SlicedWork(runtime.timers, runtime.clock, START_TURN_NS)
+        self._opening_work = SlicedWork(runtime.clock.now, runtime.timers.soon, START_TURN_NS)
+        # All that is done for clients over several turns of the loop.
+        self.long_work = SlicedWork(runtime.clock.now, runtime.timers.soon)
         self.produce_metrics = ProduceMetrics()
         self.group_metrics = GroupMetrics()
         self.telemetry_metrics = TelemetryMetrics()
@@ -122,11 +131,20 @@ class NodeServices:
         self._delays: DelayService | None = None
         self.journal = _open_journal(runtime, storage, options.journal)
         self.commit = GroupCommit(runtime.sync, runtime.clock.now, runtime.timers.when_idle, self.journal)
-        store = QuorumStore(storage.disk, storage.side_disk, self.commit, self.journal)
+        store = QuorumStore(
+            storage.disk,
+            storage.side_disk,
+            self.commit,
+            self.journal,
+            storage.vault,
+            storage.directory.directory_id,
+            storage.directory.may_quorum_be_plain,
+        )
         self.member = ClusterMember(runtime, store, storage.directory, self._cluster_options())
         self.quorum = self.member.quorum
         self.controller = self.member.controller
         self.membership = self.member.membership
+        self._live_brokers = LiveBrokersBarrier(runtime, self.member.rpc, self.controller, options.node_id)
         self._transaction_peers = TransactionPeers(self.member.rpc, options.node_id)
         self.batch_commit = BatchCommitService(self.member.rpc, options.node_id)
         self._queue_peers = QueuePeers(self.member.rpc, options.node_id)
@@ -136,6 +154,10 @@ class NodeServices:
         self.partitions = self._build_partitions()
         self.audit_topic = AuditTopic(
             runtime, self.controller, self.partitions, self.member.rpc, options.node_id
+        )
+        self.key_rotation = self._build_key_rotation()
+        self._master_keys = MasterKeyAdmin(
+            self.member.rpc, options.node_id, self.key_rotation, self._known_nodes
         )
         self.replication = ReplicationService(
             runtime, self.member.peers, self.partitions, self.controller.submit, options.node_id
@@ -167,7 +189,7 @@ class NodeServices:
         return ReplicaManager(
             options.node_id,
             self._runtime,
-            LogStore(storage.disk, storage.side_disk, self.commit, self.journal),
+            LogStore(storage.disk, storage.side_disk, self.commit, self.journal, storage.vault),
             ReplicaManagerOptions(
                 static=options.static,
                 maintenance=LogMaintenanceOptions(
@@ -183,6 +205,25 @@ class NodeServices:
             self.member.lease,
         )
 
+    def _build_key_rotation(self) -> KeyRotation | None:
+        storage, encryption = self._storage, self._options.security.encryption
+        if storage.vault is None or encryption is None:
+            return None
+        store = EncryptedStore(
+            storage.vault, storage.directory, storage.side_disk, lambda: self.quorum.snapshot_seal
+        )
+        options = KeyRotationOptions(
+            encryption.service, encryption.rotation_interval_ms, encryption.reseal_bytes_per_second
+        )
+        return KeyRotation(
+            self._runtime, store, lambda: [self.quorum.scrubbed_log, *self.partitions], options
+        )
+
+    def _known_nodes(self) -> list[NodeId]:
+        """The brokers, and whoever else takes part in the quorum."""
+        members = [member.node_id for member in self.quorum.raft.configuration.members]
+        return sorted({*members, *(broker.node_id for broker in self.controller.image.brokers.values())})
+
     def start(self, ready: Callable[[Backend], None], without_broker: Callback | None = None) -> None:
         """Recover, join the cluster and open the logs; `ready` is called when clients can be served.
 
@@ -197,8 +238,12 @@ class NodeServices:
         quorum = self.member.quorum
         self.partitions.scrubber.on_pass(quorum.verify_files)
         self.partitions.scrubber.add(quorum.scrubbed_log)
+        if self._storage.vault is not None:
+            # What was recovered is encrypted by now.
+            self._storage.directory.quorum_sealed(self._storage.vault)
         if epoch is None:
             self.partitions.start_scrub()
+            self._start_key_rotation()
             events.info("node.joined", cluster_id=image.cluster_id)
             self.journal.logs_opened()
             if self._without_broker is not None:
@@ -210,7 +255,7 @@ class NodeServices:
         if next(slices, self) is self:
             self._opened(epoch, image, reports)
         else:
-            self._long_work.run(self._open_the_rest(slices, partial(self._opened, epoch, image, reports)))
+            self._opening_work.run(self._open_the_rest(slices, partial(self._opened, epoch, image, reports)))
 
     def _open_the_rest(self, slices: Slices, then: Callback) -> Slices:
         """Open thousands of logs while the node is heard of, unless it stops meanwhile."""
@@ -230,6 +275,7 @@ class NodeServices:
             image = controller.image
             self.partitions.on_metadata(image)
         self.partitions.start_repair(epoch, controller.submit)
+        self._start_key_rotation()
         self.replication.start(epoch)
         self.replication.on_metadata(image)
         events.info(
@@ -241,6 +287,10 @@ class NodeServices:
         )
         # Before the broker is unfenced: whoever is elected must be compared with what it has.
         self.partitions.report_replicas(epoch, controller.submit, lambda: self._go_live(epoch))
+
+    def _start_key_rotation(self) -> None:
+        if self.key_rotation is not None:
+            self.key_rotation.start()
 
     def _go_live(self, epoch: BrokerEpoch) -> None:
         self.member.go_live(lambda: self.partitions.on_logs_ready(lambda: self._ready(self._backend(epoch))))
@@ -257,7 +307,8 @@ class NodeServices:
         creation = CreationLimits(
             self.number("auto.create.topics.per.second"), self.number("auto.create.topics.burst")
         )
-        topics = TopicService(runtime, controller, self.partitions, options.static, creation)
+        work = self.long_work
+        topics = TopicService(runtime, controller, self.partitions, options.static, creation, work)
         verification = TransactionVerification(runtime.timers, self._transaction_peers)
         groups = self._take_groups(topics)
         queues = self._take_queues(topics)
@@ -283,8 +334,9 @@ class NodeServices:
             partitions=self.partitions,
             topics=topics,
             groups=groups,
-            configs=ConfigService(runtime, controller, options.node_id, options.static),
-            access=AccessService(runtime, controller, self.key_uses),
+            configs=ConfigService(runtime, controller, options.node_id, options.static, work),
+            access=AccessService(runtime, controller, self.key_uses, self._live_brokers.wait, work),
+            master_keys=self._master_keys,
             is_secured=options.security.enabled,
             transactions=transactions,
             queues=queue_view,
@@ -297,7 +349,10 @@ class NodeServices:
             transactional_offsets=TransactionalOffsetCommits(groups, verification),
             markers=markers,
             fetch_service=FetchService(
-                runtime, self.member.lease, waiting_fetch_limits(self.number("max.waiting.fetch.partitions"))
+                runtime,
+                self.member.lease,
+                waiting_fetch_limits(self.number("max.waiting.fetch.partitions")),
+                work,
             ),
             offset_lookup=self._offset_lookup,
             record_deletion=self._record_deletion,
@@ -462,12 +517,18 @@ class NodeServices:
     def prepare_close(self, done: Callback) -> None:
         """Bring the logs to a state from which they can be closed at once; takes a while with many."""
         self._is_closing = True
+        self._stop_key_rotation()
         self.replication.stop()
         self.partitions.checkpoint_all(done)
+
+    def _stop_key_rotation(self) -> None:
+        if self.key_rotation is not None:
+            self.key_rotation.stop()
 
     def close(self) -> None:
         """Make everything durable, close it and mark the stop as clean. Blocks on the disk."""
         self._is_closing = True
+        self._stop_key_rotation()
         self.replication.stop()
         are_closed = self.partitions.close()
         self.member.close()
