@@ -93,17 +93,24 @@ def _directory(given: str | None, config: str | None, assignments: list[str] | N
 def _entries(
     directory: str, user: str | None, since: str | None, *, refused: bool
 ) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each entry of a directory's files with its line."""
+    from penstock.security.audit.file import read_lines
+
+    first = None if since is None else moment_of(since)
+    return entries_in(read_lines(directory), user, first, refused=refused)
+
+
+def entries_in(
+    lines: Iterable[bytes], user: str | None, first: str | None, *, refused: bool
+) -> Iterator[tuple[dict[str, Any], str]]:
     """Each entry with its line. Half a line, which a crash may leave, is passed over."""
     import json
 
-    from penstock.security.audit.file import read_lines
-
-    first = None if since is None else _moment(since)
     principal = None if user is None else f"User:{user.removeprefix('User:')}"
-    for line in read_lines(directory):
+    for line in lines:
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if not isinstance(entry, dict) or (first is not None and _last(entry) < first):
             continue
@@ -122,35 +129,37 @@ def _claimed(entry: dict[str, Any]) -> str | None:
     return f"User:{entry.get('resource')}" if entry.get("operation") == "login" else None
 
 
-def _moment(text: str) -> str:
+def moment_of(text: str) -> str:
     """The time that `--since` means, as entries have it: such times sort as text."""
     from penstock.runtime.loop import MachineClock
     from penstock.security.audit.entry import moment
 
-    if text[-1:] in UNITS_SECONDS and text[:-1].isdecimal():
-        return moment(MachineClock().wall() - int(text[:-1]) * UNITS_SECONDS[text[-1]] * 1_000)
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
+        if text[-1:] in UNITS_SECONDS and text[:-1].isdecimal():
+            return moment(MachineClock().wall() - int(text[:-1]) * UNITS_SECONDS[text[-1]] * 1_000)
+        # Without a zone it is the one of this machine.
+        return moment(int(datetime.fromisoformat(text).astimezone().timestamp() * 1_000))
+    except (ValueError, OverflowError, OSError):
+        # Not a time, or one before there were any.
         raise InvalidOption(
             f"--since {text}: expected a time such as 2030-01-01T12:00:00Z, or 30m, 2h, 1d"
         ) from None
-    # Without a zone it is the one of this machine.
-    return moment(int(found.astimezone().timestamp() * 1_000))
 
 
 def _show(entries: Iterable[tuple[dict[str, Any], str]], *, as_json: bool) -> None:
     if as_json:
         sys.stdout.writelines(f"{line}\n" for _, line in entries)
     else:
-        show_table("", COLUMNS, (_row(entry) for entry, _ in entries))
+        show_table("", COLUMNS, (row_of(entry) for entry, _ in entries))
 
 
-def _row(entry: dict[str, Any]) -> list[str]:
+def row_of(entry: dict[str, Any]) -> list[str]:
+    """The cells of an entry in a table."""
     kind, name = entry.get("resource_type"), entry.get("resource")
     what = f"{entry.get('api')} {entry.get('operation')}".strip()
     resource = "" if kind is None else f"{kind} {name}"
-    details = ", ".join(map(str, entry.get("details") or ()))
+    listed = entry.get("details")
+    details = ", ".join(map(str, listed if isinstance(listed, list) else ()))
     cells = (
         entry.get("time"),
         entry.get("principal"),

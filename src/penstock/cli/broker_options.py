@@ -1,4 +1,4 @@
-"""`--bootstrap` and `--option`: the options of every command that talks to a broker.
+"""`--bootstrap`, `--option` and `--command-config`: the options of every command that talks to a broker.
 
 Such a command (`topic`, `produce`, `consume`, `group`) is a small translation: options into a call of
 `penstock.client`, and what comes back into a table, JSON, or lines. It knows the broker by its Kafka
@@ -9,29 +9,29 @@ A reader that leaves (`| head`) ends `consume` silently, and what was not writte
 is not committed.
 
 A secured cluster wants a login: settings such as `security.protocol`, `sasl.username` and `sasl.password`
-in a file that `PENSTOCK_COMMAND_CONFIG` names, so that no secret stands on a command line.
+in a file that `--command-config` or `PENSTOCK_COMMAND_CONFIG` names, or in the environment, so that no secret
+stands on a command line. Every command that has `--bootstrap` gets `--command-config`
+(`with_command_config`).
 """
 
+import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 import typer
 
 from penstock.client import Endpoint
+from penstock.client.login_file import (
+    COMMAND_CONFIG_VARIABLE,
+    chosen_login_file,
+    login_options,
+    refuse_secrets,
+)
 from penstock.core.model import PenstockError
 
 BOOTSTRAP_VARIABLE = "PENSTOCK_BOOTSTRAP"
-CONFIG_VARIABLE = "PENSTOCK_COMMAND_CONFIG"
-# Settings of librdkafka that are secrets.
-SECRETS = (
-    *("sasl.password", "ssl.key.password", "ssl.key.pem", "ssl.keystore.password"),
-    *(
-        "sasl.oauthbearer.client.secret",
-        "sasl.oauthbearer.config",
-        "sasl.oauthbearer.assertion.private.key.pem",
-    ),
-    "sasl.oauthbearer.assertion.private.key.passphrase",
-)
 BOOTSTRAP = typer.Option(
     "127.0.0.1:9092",
     "--bootstrap",
@@ -44,8 +44,15 @@ CLIENT_OPTION = typer.Option(
     "--option",
     "-X",
     metavar="KEY=VALUE",
-    help="A setting of librdkafka; may be repeated. A file of them, with passwords, is for "
-    f"`{CONFIG_VARIABLE}`.",
+    help="A setting of librdkafka; may be repeated. Passwords are for --command-config.",
+)
+COMMAND_CONFIG = "command_config"
+COMMAND_CONFIG_OPTION = typer.Option(
+    None,
+    "--command-config",
+    metavar="FILE",
+    help="Settings of librdkafka, such as a login, in a file that nobody else may read; also "
+    f"`{COMMAND_CONFIG_VARIABLE}`.",
 )
 
 
@@ -54,43 +61,35 @@ class InvalidOption(PenstockError):
 
 
 def endpoint(bootstrap: str, options: list[str] | None) -> "Endpoint":
+    """Where the brokers are, and how to log in, by all that the user said."""
     from penstock.client import Endpoint
 
     given = assignments("--option", options)
-    for key in given:
-        if key in SECRETS:
-            raise InvalidOption(
-                f"--option {key}: everyone on this machine can see the arguments of a command; put it into a "
-                f"file that {CONFIG_VARIABLE} names"
-            )
-    return Endpoint(bootstrap, {**file_options(os.environ), **given})
+    refuse_secrets("--option", given)
+    return Endpoint(bootstrap, {**login_options(os.environ), **given})
 
 
-def file_options(environment: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the file that `PENSTOCK_COMMAND_CONFIG` names: lines of `key=value`."""
-    from penstock.security.private_files import SecretExposed, check_private
+def with_command_config(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same command with `--command-config`, if it is one of ours that talks to servers."""
+    signature = inspect.signature(command, eval_str=True)
+    is_ours = command.__module__.partition(".")[0] == "penstock"
+    if not is_ours or COMMAND_CONFIG in signature.parameters:
+        return command
 
-    path = environment.get(CONFIG_VARIABLE, "")
-    if not path:
-        return {}
-    try:
-        check_private(path)
-        with open(path, encoding="utf-8") as file:
-            lines = [line.strip() for line in file]
-    except SecretExposed as error:
-        raise InvalidOption(f"{CONFIG_VARIABLE}: {error}") from None
-    except OSError as error:
-        raise InvalidOption(f"{CONFIG_VARIABLE}: {path}: {error.strerror}") from None
-    values = {}
-    for number, line in enumerate(lines, 1):
-        key, equals, value = line.partition("=")
-        if not line or line.startswith(("#", "!")):
-            continue
-        if not equals or not key.strip():
-            # Not what stands there: it may be a password.
-            raise InvalidOption(f"{path}, line {number}: expected key=value")
-        values[key.strip()] = value
-    return values
+    @wraps(command)
+    def run(*arguments: Any, **options: Any) -> Any:
+        chosen = options.pop(COMMAND_CONFIG, None)
+        with chosen_login_file(chosen or ""):
+            return command(*arguments, **options)
+
+    option = inspect.Parameter(
+        COMMAND_CONFIG,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=COMMAND_CONFIG_OPTION,
+        annotation=str | None,
+    )
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), option])  # type: ignore[attr-defined]
+    return run
 
 
 def assignments(flag: str, texts: list[str] | None) -> dict[str, str]:

@@ -4,6 +4,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.metadata import entry_points
+from inspect import signature
 from typing import Any, Protocol
 
 import typer
@@ -25,6 +26,7 @@ OWN_COMMANDS = {
     "certs": "penstock.cli.certificates:app",
     "user": "penstock.cli.users:app",
     "key": "penstock.cli.keys:app",
+    "keyring": "penstock.cli.keyring:app",
     "acl": "penstock.cli.acls:app",
     "quota": "penstock.cli.quotas:app",
     "audit": "penstock.cli.audit:app",
@@ -62,7 +64,8 @@ PANELS = {
     },
     "Security": {
         "user": "Add and remove users, and change their passwords.",
-        "key": "Make and revoke API keys, with which programs call REST, WebSocket and gRPC.",
+        "key": "Make and revoke API keys, for REST, WebSocket and gRPC; rotate the master keys of nodes.",
+        "keyring": "Make and look into keyrings: files with the master keys of encryption at rest.",
         "acl": "Allow and deny users what they may do, and see what they may.",
         "quota": "Limit how much users and clients may ask of brokers.",
         "audit": "Read a node's audit log: who did what, and whether it was allowed.",
@@ -170,9 +173,22 @@ def load(name: str, source: str) -> Command:
 
 def add(app: typer.Typer, name: str, command: Command, panel: str | None = None) -> None:
     if isinstance(command, typer.Typer):
+        for below in command.registered_commands:
+            if below.callback is not None:
+                below.callback = _with_login(below.callback)
         app.add_typer(command, name=name, rich_help_panel=panel)
     else:
-        app.command(name, rich_help_panel=panel)(command)
+        app.command(name, rich_help_panel=panel)(_with_login(command))
+
+
+def _with_login(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same command, with the option for a login if it talks to brokers."""
+    if {"bootstrap", "url"}.isdisjoint(signature(command).parameters):
+        return command
+    # Imported for those alone: the others start without a client.
+    from penstock.cli.broker_options import with_command_config
+
+    return with_command_config(command)
 
 
 def _show_version(asked: bool) -> None:

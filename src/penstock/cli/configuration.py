@@ -25,10 +25,16 @@ def show(
     loaded = load(config, os.environ, [override("--set", text) for text in assignments or ()])
     if as_json:
         show_json(
-            {key: {"value": _json(loaded.values[key]), "source": loaded.origins[key]} for key in SETTINGS}
+            {
+                key: {"value": _json(one.masked(loaded.values[key])), "source": loaded.origins[key]}
+                for key, one in SETTINGS.items()
+            }
         )
     else:
-        rows = [(key, one.show(loaded.values[key]), loaded.origins[key]) for key, one in SETTINGS.items()]
+        rows = [
+            (key, one.show(one.masked(loaded.values[key])), loaded.origins[key])
+            for key, one in SETTINGS.items()
+        ]
         show_table("", ("setting", "value", "source"), rows)
     for warning in warnings_for(loaded.config):
         sys.stderr.write(f"warning: {warning}\n")

@@ -143,12 +143,13 @@ class _Moves:
 
 
 def _run(bootstrap: str, options: list[str] | None, work: Callable[[Any, Any], Awaitable[T]]) -> T:
-    from penstock.client.cluster import ClusterClient, QueueClient
+    from penstock.client.cluster import ClusterClient, QueueClient, cluster_security
 
-    addresses = endpoint(bootstrap, options).addresses()
+    where = endpoint(bootstrap, options)
+    addresses, security = where.addresses(), cluster_security(where)
 
     async def run() -> T:
-        async with ClusterClient(addresses, client_id="penstock-cli") as cluster:
+        async with ClusterClient(addresses, client_id="penstock-cli", security=security) as cluster:
             return await work(cluster, QueueClient(cluster))
 
     return asyncio.run(run())

@@ -1,16 +1,20 @@
-"""`penstock key`: API keys, with which programs call REST, WebSocket and gRPC."""
+"""`penstock key`: API keys, with which programs call REST, WebSocket and gRPC; and master keys, on disk."""
 
 from dataclasses import asdict
 
 import typer
 
+from penstock.cli import master_keys
 from penstock.cli.broker_options import BOOTSTRAP, CLIENT_OPTION, InvalidOption, endpoint
 from penstock.cli.output import JSON_OPTION, show_json, show_table
 from penstock.core.metadata.access import NO_EXPIRY, AclOperation
 
 app = typer.Typer(
-    help="Make and revoke API keys, with which programs call REST, WebSocket and gRPC.", no_args_is_help=True
+    help="Make and revoke API keys, with which programs call REST, WebSocket and gRPC; rotate master keys.",
+    no_args_is_help=True,
 )
+app.command("rotate")(master_keys.rotate)
+app.command("status")(master_keys.status)
 SECOND_MS = 1_000
 UNITS_MS = {"s": SECOND_MS, "m": 60 * SECOND_MS, "h": 3_600 * SECOND_MS, "d": 86_400 * SECOND_MS}
 USER_OPTION = typer.Option(None, "--user", metavar="USER", help="Keys of this user alone.")

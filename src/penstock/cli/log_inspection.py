@@ -9,6 +9,12 @@ data that cannot be read, *unreadable* is a batch that is as its producer sent i
 decode, a *tail* is the unfinished end of an interrupted write, which the next start truncates, and what is
 *rebuildable* costs time and no data. Behind what is bad the verification goes on with the next good batch.
 
+Encrypted batches are batches with headers and CRCs: a survey needs no keys. A verification opens them if it
+is given the node's master keys, and says so if it is not.
+
+What was taken out of a log lies in its quarantine. It is read as far as batches can be found in it; the key
+table of the log has the keys of encrypted ones.
+
 Left out: repair. A replica repairs itself from its leader; a single node quarantines what is
 damaged when it starts.
 """
@@ -16,23 +22,34 @@ damaged when it starts.
 import enum
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from penstock.core.model import CorruptionError, PenstockError, TopicId
+from penstock.core.model import CorruptionError, PartitionIndex, PenstockError, TopicId
 from penstock.core.records import (
     HEADER_BYTES,
     BatchHeader,
     BatchIncomplete,
+    Record,
     check_batch,
     read_header,
     read_records,
     validate_records,
 )
-from penstock.core.records.batch import MAGIC_POSITION
+from penstock.core.records.batch import MAGIC_POSITION, SEALED
 from penstock.core.replica import LeaderEpochHistory
 from penstock.storage.disk import Buffer, Disk, File, PosixDisk
-from penstock.storage.log.file_names import CHECKPOINT, EPOCHS, IDENTITY, LOG, numbered, parse_numbered
+from penstock.storage.log.file_names import (
+    CHECKPOINT,
+    EPOCHS,
+    IDENTITY,
+    KEYS,
+    LOG,
+    QUARANTINE,
+    numbered,
+    parse_numbered,
+)
 from penstock.storage.log.files import (
     Checkpoint,
     decode_checkpoint,
@@ -52,12 +69,16 @@ from penstock.storage.log.index import (
     parse_rows,
     parse_sealed,
 )
+from penstock.storage.log.keys import opened_table
 from penstock.storage.log.segment import SCAN_BYTES, CheckedBatch, checked_batches, headers
+from penstock.storage.sealing import BrokenSeal, KeyTable, KeyVault
 
 T = TypeVar("T")
 MAGIC = b"\x02"
 # How far behind the last good batch an offset may be for its batch to belong there.
 OFFSETS_LOST_MAX = 1 << 31
+# How the names of files with batches go on in the quarantine.
+KEPT = ("cut", "log")
 Progress = Callable[[int], None]
 
 
@@ -77,6 +98,8 @@ class PartitionFiles:
     checkpoint: Checkpoint | None
     epochs: LeaderEpochHistory | None
     unreadable: dict[str, str]  # small file -> why
+    # What opens batches; None if there is no such table, or no master key for it.
+    keys: KeyTable | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -95,8 +118,8 @@ def partitions_below(path: str) -> list[str]:
     return found
 
 
-def read_partition(path: str) -> PartitionFiles:
-    """Look into one partition directory."""
+def read_partition(path: str, vault: KeyVault | None = None) -> PartitionFiles:
+    """Look into one partition directory; raises KeyUnavailable if the `vault` lacks the key of its log."""
     disk = PosixDisk(path)
     names = disk.listdir("")
     parsed = {name: parse_numbered(name) for name in names}
@@ -114,15 +137,21 @@ def read_partition(path: str) -> PartitionFiles:
             unreadable[name] = str(error)
             return None
 
+    topic_id, keys = decoded(IDENTITY, decode_identity), None
+    index = os.path.basename(os.path.abspath(path)).partition(".")[0]
+    if vault is not None and KEYS in names and topic_id is not None and index.isdecimal():
+        own = vault.of(topic_id, PartitionIndex(int(index)))
+        keys = decoded(KEYS, lambda content: opened_table(own, bytes(content)))
     return PartitionFiles(
         path=path,
         disk=disk,
         segments=dict(sorted(segments.items())),
         others=tuple(name for name, row in parsed.items() if not row),
-        topic_id=decoded(IDENTITY, decode_identity),
+        topic_id=topic_id,
         checkpoint=decoded(CHECKPOINT, decode_checkpoint),
         epochs=decoded(EPOCHS, decode_epochs),
         unreadable=unreadable,
+        keys=keys,
     )
 
 
@@ -243,6 +272,7 @@ class SegmentStats:
     codecs: dict[str, int] = field(default_factory=dict)
     control_batches: int = 0
     transactional_batches: int = 0
+    sealed_batches: int = 0
     # Where the headers stop making sense, and why; None if they go on to the end of the file.
     broken_at: int | None = None
     broken_why: str = ""
@@ -258,6 +288,7 @@ class SegmentStats:
         self.codecs[codec] = self.codecs.get(codec, 0) + 1
         self.control_batches += header.is_control
         self.transactional_batches += header.is_transactional
+        self.sealed_batches += bool(header.attributes & SEALED)
 
 
 def survey(partition: PartitionFiles) -> list[SegmentStats]:
@@ -287,6 +318,7 @@ class Severity(enum.Enum):
     UNREADABLE = "unreadable"
     TAIL = "tail"
     REBUILDABLE = "rebuildable"
+    SEALED = "sealed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +341,7 @@ class _Pass:
     progress: Progress
     expected: int = -1
     lost: bool = False  # after damage, the next segment's base is not compared with anything
+    sealed: int = 0  # batches that could not be opened for lack of a key
 
 
 def verify(partition: PartitionFiles, progress: Progress) -> Iterator[Finding]:
@@ -326,6 +359,11 @@ def verify(partition: PartitionFiles, progress: Progress) -> Iterator[Finding]:
         elif walk.expected not in (-1, base) and not walk.lost and _is_gapless(partition, base):
             yield Finding(Severity.DAMAGE, name, f"offsets {walk.expected} to {base} are missing before it")
         yield from _verify_segment(walk, base, size)
+    if walk.sealed:
+        what = (
+            f"{walk.sealed} batches are encrypted, and only their CRCs were checked: --config names the keys"
+        )
+        yield Finding(Severity.SEALED, KEYS, what)
     checkpoint = partition.checkpoint
     if checkpoint is not None and not walk.lost and walk.expected < checkpoint.recovery_point:
         what = f"vouches for offsets up to {checkpoint.recovery_point}, but the log ends at {walk.expected}"
@@ -334,7 +372,7 @@ def verify(partition: PartitionFiles, progress: Progress) -> Iterator[Finding]:
 
 def _verify_small_files(partition: PartitionFiles) -> Iterator[Finding]:
     for name, why in partition.unreadable.items():
-        meaning = Severity.DAMAGE if name == IDENTITY else Severity.REBUILDABLE
+        meaning = Severity.DAMAGE if name in (IDENTITY, KEYS) else Severity.REBUILDABLE
         yield Finding(meaning, name, why)
     for sealed in partition.checkpoint.sealed if partition.checkpoint else ():
         name = numbered(sealed.base_offset, LOG)
@@ -359,7 +397,7 @@ def _verify_segment(walk: _Pass, base: int, size: int) -> Iterator[Finding]:
         while position < size:
             try:
                 for checked in checked_batches(file, position, size):
-                    found = _wrong_in(checked, walk.expected, _is_gapless(partition, base) and not is_broken)
+                    found = _wrong_in(walk, checked, gapless=_is_gapless(partition, base) and not is_broken)
                     if found is not None:
                         meaning, what, offset = found
                         meaning = meaning or _meaning(partition, base, checked.position)
@@ -382,6 +420,51 @@ def _verify_segment(walk: _Pass, base: int, size: int) -> Iterator[Finding]:
         file.close()
     for file_name, why in () if walk.lost else verifier.complaints():
         yield Finding(Severity.REBUILDABLE, file_name, why)
+
+
+class QuarantinedBatch(NamedTuple):
+    """A batch in a file of the quarantine; without records, it is not known why there are none: `trouble`."""
+
+    header: BatchHeader
+    records: tuple[Record, ...]
+    trouble: str = ""
+
+
+def quarantined_files(partition: PartitionFiles) -> list[str]:
+    """Files with batches that were taken out of the log, by name: that begins with their first offset."""
+    if not partition.disk.is_directory(QUARANTINE):
+        return []
+    names = partition.disk.listdir(QUARANTINE)
+    return [
+        f"{QUARANTINE}/{name}" for name in sorted(names) if f"{name}.".partition(".")[2].split(".")[0] in KEPT
+    ]
+
+
+def quarantined_batches(partition: PartitionFiles, name: str) -> Iterator[QuarantinedBatch]:
+    """Every batch that can be found in a file of the quarantine, also behind what is damaged."""
+    with closing(partition.disk.open(name, readonly=True)) as file:
+        position, size, expected = 0, file.size(), 0
+        while position < size:
+            try:
+                for checked in checked_batches(file, position, size):
+                    yield _opened(partition, checked)
+                    expected = checked.header.next_offset
+                    position = checked.position + checked.header.size_bytes
+            except CorruptionError:
+                position = _next_batch(file, position, size, expected)
+
+
+def _opened(partition: PartitionFiles, checked: CheckedBatch) -> QuarantinedBatch:
+    header = checked.header
+    try:
+        content: Buffer = checked.content
+        if partition.keys is not None:
+            content = partition.keys.unseal_copy(content, header)
+        elif header.attributes & SEALED:
+            return QuarantinedBatch(header, (), "encrypted: --config names the keys")
+        return QuarantinedBatch(header, tuple(read_records(memoryview(content))))
+    except CorruptionError as error:
+        return QuarantinedBatch(header, (), str(error))
 
 
 def _next_batch(file: File, position: int, size: int, expected: int) -> int:
@@ -417,17 +500,27 @@ def _is_batch(file: File, position: int, size: int, expected: int) -> bool:
     return True
 
 
-def _wrong_in(checked: CheckedBatch, expected: int, gapless: bool) -> tuple[Severity | None, str, int] | None:
+def _wrong_in(
+    walk: _Pass, checked: CheckedBatch, *, gapless: bool
+) -> tuple[Severity | None, str, int] | None:
     """What is wrong with a batch, from which offset on, and what that means if its place does not matter."""
-    header = checked.header
+    header, expected, content = checked.header, walk.expected, checked.content
     if header.base_offset < expected or (gapless and header.base_offset != expected):
         what = f"offset {header.base_offset} stands where {expected} should"
         return None, what, header.base_offset
+    if walk.partition.keys is not None:
+        try:
+            content = memoryview(walk.partition.keys.unseal_one(content, header))
+        except BrokenSeal as broken:
+            return Severity.DAMAGE, str(broken), header.base_offset
+    elif header.attributes & SEALED:
+        walk.sealed += 1
+        return None
     try:
         if header.record_count == header.last_offset_delta + 1:
-            validate_records(checked.content)
+            validate_records(content)
         else:  # thinned out by compaction: gaps are fine, disorder is not
-            for _ in read_records(checked.content):
+            for _ in read_records(content):
                 pass
     except CorruptionError as error:
         what = f"the records from offset {header.base_offset} to {header.last_offset}: {error}"

@@ -1,22 +1,109 @@
 """`penstock user`: who can log in."""
 
+import fcntl
+import os
 import sys
+import time
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 
 from penstock.cli.broker_options import BOOTSTRAP, CLIENT_OPTION, InvalidOption, endpoint
+from penstock.cli.configuration import FILE_OPTION, SET_OPTION
 from penstock.cli.output import JSON_OPTION, show_json, show_table
+from penstock.core.model import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.security.first_administrator import FirstAdministratorFile
 
 app = typer.Typer(help="Add and remove users, and change their passwords.", no_args_is_help=True)
 USER = typer.Argument(metavar="USER")
 PASSWORD_BYTES_MAX = 4_096
+NAME_CHARS_MAX = 500
+ANSWER_SECONDS = 30.0
+LOOK_SECONDS = 0.05
 PASSWORD_FILE = typer.Option(
     None,
     "--password-file",
     metavar="FILE",
     help="File with the password; `-` is standard input. Without it the password is asked for.",
 )
+
+
+class NotBootstrapped(PenstockError):
+    """The first administrator was not added; says why."""
+
+
+@app.command()
+def bootstrap(
+    user: str = USER,
+    *,
+    password_file: str | None = PASSWORD_FILE,
+    config: str | None = FILE_OPTION,
+    assignments: list[str] | None = SET_OPTION,
+) -> None:
+    """Make a user the first administrator of a cluster that has no users yet.
+
+    Run it on the machine of a node, as the user that the node runs as, with the node's configuration:
+    it leaves the hash of the password in the data directory, and nothing goes over the network. A node that
+    runs takes it at once, another one when it starts. A cluster that has users, access rules or API keys
+    refuses it. Unless security.super_users names the user, it gets rules that allow everything.
+    """
+    from penstock.config import load, override
+    from penstock.security.first_administrator import FirstAdministratorFile, first_administrator
+
+    configured = load(config, os.environ, [override("--set", text) for text in assignments or ()]).config
+    if not configured.security.enabled:
+        raise InvalidOption(
+            "security.enabled is false in the node's configuration: everyone may do everything there"
+        )
+    if "broker" not in configured.node.roles:
+        raise InvalidOption("this node is no broker: bootstrap on one that is")
+    if not 0 < len(user) <= NAME_CHARS_MAX:
+        raise InvalidOption(f"a user's name has 1 to {NAME_CHARS_MAX} characters")
+    file = FirstAdministratorFile(configured.node.data_dir)
+    file.write(first_administrator(user, _password(password_file), configured.security.super_users))
+    if not _is_node_running(configured.node.data_dir):
+        typer.echo(
+            f"user {user} becomes the administrator when the node is started, unless the cluster has users",
+            err=True,
+        )
+        return
+    _await_answer(file)
+    typer.echo(f"user {user} is the administrator", err=True)
+
+
+def _is_node_running(data_dir: str) -> bool:
+    """Whether a node holds the lock of its data directory."""
+    try:
+        lock = os.open(os.path.join(data_dir, "meta", "lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def _await_answer(file: "FirstAdministratorFile") -> None:
+    """Wait until the node has taken the file, or says why it does not."""
+    looks = int(ANSWER_SECONDS / LOOK_SECONDS)
+    while file.is_there:
+        looks -= 1
+        if looks < 0:
+            file.remove()
+            raise NotBootstrapped(
+                f"the node did not answer within {ANSWER_SECONDS:.0f} s: it runs without security.enabled, "
+                "or its cluster has no controller; its log says more. Nothing was changed"
+            )
+        time.sleep(LOOK_SECONDS)
+    refusal = file.take_refusal()
+    if refusal is not None:
+        raise NotBootstrapped(refusal)
 
 
 @app.command("list")

@@ -7,7 +7,7 @@ neither. A broker that checks what it is sent takes few of them, but logs may be
 import asyncio
 from typing import NamedTuple
 
-from penstock.client.cluster import ClusterClient
+from penstock.client.cluster import ClusterClient, cluster_security
 from penstock.client.cluster.errors import ClusterError
 from penstock.client.endpoint import Endpoint
 from penstock.core.protocol import ErrorCode
@@ -42,7 +42,7 @@ class BadBatch(NamedTuple):
 
 def bad_batch_at(endpoint: Endpoint, topic: str, partition: int, offset: int) -> BadBatch | None:
     """The batch with this offset, if it cannot be read. None as well where that cannot be found out."""
-    if not endpoint.is_plaintext:
+    if endpoint.needs_librdkafka:
         return None
     try:
         return asyncio.run(_look(endpoint, topic, partition, offset))
@@ -60,10 +60,11 @@ async def _look(endpoint: Endpoint, topic: str, partition: int, offset: int) -> 
         max_bytes=_ONE_BATCH_BYTES,
         topics=(FetchRequestTopic(topic=topic, partitions=(place,)),),
     )
-    async with ClusterClient(endpoint.addresses(), client_id="penstock") as cluster:
+    security = cluster_security(endpoint)
+    async with ClusterClient(endpoint.addresses(), client_id="penstock", security=security) as cluster:
         answer = await cluster.ask_leader(topic, partition, request)
         assert isinstance(answer, FetchResponse)
-        if answer.error_code != ErrorCode.NONE:
+        if answer.error_code != ErrorCode.NONE or not answer.responses:
             return None
         row = answer.responses[0].partitions[0]
         if row.error_code != ErrorCode.NONE or not isinstance(row.records, memoryview) or not row.records:

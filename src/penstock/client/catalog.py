@@ -104,7 +104,7 @@ class TopicCatalog:
         found = {}
         seen: dict[str, None] = {}
         for name in names:
-            topic = self._ask(partial(asked[name].result, self._request_seconds + 5))
+            topic = self._ask(partial(asked[name].result, self._request_seconds + 5), f"topic {name}")
             if topic is not None:
                 nodes = (node for partition in topic.partitions for node in partition.replicas)
                 seen |= {f"{node.host}:{node.port}": None for node in nodes if node.host}
@@ -130,13 +130,13 @@ class TopicCatalog:
         )
         found = {}
         for one, future in answers.items():
-            answer = self._ask(partial(future.result, self._request_seconds + 5))
+            answer = self._ask(partial(future.result, self._request_seconds + 5), f"topic {one.topic}")
             if answer is not None:
                 found[one.topic, one.partition] = int(answer.offset)
         return found
 
-    def _ask(self, ask: Callable[[], Any]) -> Any:
-        """The result; None is "there is no such thing"."""
+    def _ask(self, ask: Callable[[], Any], about: str = "") -> Any:
+        """The result; None is "there is no such thing". An error names what it is `about`."""
         from confluent_kafka import KafkaException
 
         try:
@@ -147,7 +147,7 @@ class TopicCatalog:
                 return None
             if name in _PASSING or error.args[0].retriable():
                 raise BrokerUnreachable(f"{self._endpoint.bootstrap}: {reason(error)}") from None
-            raise client_error(self._endpoint.bootstrap, error) from None
+            raise client_error(about or self._endpoint.bootstrap, error) from None
         except TimeoutError:
             raise BrokerUnreachable(f"{self._endpoint.bootstrap}: no response in time") from None
 

@@ -2,13 +2,15 @@
 
 security.protocol                      plaintext, ssl, sasl_plaintext or sasl_ssl
 sasl.mechanism, sasl.username, …       SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN
-ssl.ca.location, ssl.certificate.…     whom we trust, and who we are
+ssl.ca.location, ssl.certificate.…     whom we trust, and who we are: PEM files, PEM text, or PKCS #12
 """
 
 import secrets
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 
 from penstock.client.endpoint import ClientError
 from penstock.core.metadata.access import ScramMechanism
@@ -59,31 +61,39 @@ class ConnectionSecurity:
             return connected
         return self._context.wrap_socket(connected, server_hostname=host)
 
-    def log_in(self, exchange: Callable[[bytes], bytes]) -> None:
-        """Log in, after the handshake; `exchange` sends a message and returns what comes back."""
+    def messages(self) -> Generator[bytes, bytes, None]:
+        """The messages of a login, after the handshake; each is sent what came back for the one before."""
         assert self.mechanism is not None
         if self.mechanism == PLAIN:
-            exchange(f"\x00{self._user}\x00{self._password}".encode())
+            yield f"\x00{self._user}\x00{self._password}".encode()
             return
         client = ScramClient(_SCRAM[self.mechanism], self._user, self._password, secrets.token_urlsafe(24))
+        challenge = yield client.first()
         try:
-            proof = client.last(exchange(client.first()))
+            proof = client.last(challenge)
         except ValueError as wrong:
             raise LoginFailed(f"login as {self._user}: {wrong}") from None
-        if not client.is_verified(exchange(proof)):
+        if not client.is_verified((yield proof)):
             raise LoginFailed("the broker could not prove that it knows the password")
+
+    def log_in(self, exchange: Callable[[bytes], bytes]) -> None:
+        """Log in, after the handshake; `exchange` sends a message and returns what comes back."""
+        messages = self.messages()
+        with suppress(StopIteration):
+            message = next(messages)
+            while True:
+                message = messages.send(exchange(message))
 
 
 def _context(options: Mapping[str, str]) -> ssl.SSLContext:
     authority = options.get("ssl.ca.location", "")
-    certificate, key = options.get("ssl.certificate.location"), options.get("ssl.key.location")
     try:
-        context = ssl.create_default_context(cafile=authority or None)
-        if certificate:
-            context.load_cert_chain(certificate, key or None, options.get("ssl.key.password"))
-    except (ssl.SSLError, OSError) as error:
+        context = ssl.create_default_context(cafile=authority or None, cadata=options.get("ssl.ca.pem"))
+        _present_certificate(context, options)
+    except (ssl.SSLError, OSError, ValueError) as error:
         raise ClientError(
-            f"the certificates of ssl.ca.location and ssl.certificate.location cannot be used: {error}"
+            "the certificates of ssl.ca.location, ssl.certificate.location or ssl.keystore.location "
+            f"cannot be used: {error}"
         ) from None
     if options.get("ssl.endpoint.identification.algorithm", "https") == "none":
         context.check_hostname = False
@@ -91,3 +101,37 @@ def _context(options: Mapping[str, str]) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _present_certificate(context: ssl.SSLContext, options: Mapping[str, str]) -> None:
+    """Let the context show our certificate, if we have one."""
+    certificate, key = options.get("ssl.certificate.location"), options.get("ssl.key.location")
+    password = options.get("ssl.key.password")
+    texts = [options.get(name, "") for name in ("ssl.key.pem", "ssl.certificate.pem")]
+    if store := options.get("ssl.keystore.location"):
+        texts, password = [_read_store(store, options.get("ssl.keystore.password"))], None
+    if any(texts):
+        # Python reads certificates from files only; nobody else can read this one, and it is gone at once.
+        with tempfile.NamedTemporaryFile("w") as both:
+            both.write("\n".join(texts))
+            both.flush()
+            context.load_cert_chain(both.name, None, password)
+    elif certificate:
+        context.load_cert_chain(certificate, key or None, password)
+
+
+def _read_store(file: str, password: str | None) -> str:
+    """The key and the certificates of a PKCS #12 file, as PEM."""
+    # Imported for those who have such a file.
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
+
+    with open(file, "rb") as opened:
+        content = opened.read()
+    key, certificate, others = pkcs12.load_key_and_certificates(
+        content, None if password is None else password.encode()
+    )
+    if key is None or certificate is None:
+        raise ValueError(f"{file} lacks a key or a certificate")
+    parts = [key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())]
+    parts += [one.public_bytes(Encoding.PEM) for one in (certificate, *others)]
+    return b"".join(parts).decode()

@@ -14,6 +14,8 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_PORT = 9092
 # Long enough for a broker that is busy, short enough for somebody who waits.
 REACH_SECONDS = 4.0
+# A handshake and a login take work on both sides, and there may be little time for it.
+REACH_SECURED_SECONDS = 10.0
 CONNECT_SECONDS = 2.0
 REQUEST_SECONDS = 15.0
 OWN_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -72,7 +74,8 @@ class Endpoint:
     """Bootstrap addresses, and settings passed on to librdkafka as they are."""
 
     bootstrap: str = DEFAULT_BOOTSTRAP
-    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # Never shown: there may be a password among them.
+    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
     def settings(self, **more: Any) -> dict[str, Any]:
         """A configuration for librdkafka; underscores of keyword arguments stand for dots.
@@ -144,7 +147,7 @@ def reach(endpoint: Endpoint) -> Any:
     check_reachable(endpoint)
     client = opened(AdminClient, endpoint.settings())
     try:
-        return client.list_topics(timeout=REACH_SECONDS)
+        return client.list_topics(timeout=REACH_SECONDS if endpoint.is_plaintext else REACH_SECURED_SECONDS)
     except KafkaException as error:
         raise BrokerUnreachable(
             f"{endpoint.bootstrap} does not respond as a Kafka broker: {reason(error)}"

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from penstock.client.connection import BrokerConnection
+from penstock.client.connection_security import ConnectionSecurity
 from penstock.client.endpoint import ClientError, Endpoint, client_error, opened, reason
 from penstock.core.protocol import ErrorCode, api, decode_whole, read_response_header
 from penstock.core.protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
@@ -373,14 +374,16 @@ class RoundTripLatencies:
     elapsed_ns: int = 0
 
 
-def open_connections(address: tuple[str, int], count: int) -> list[BrokerConnection]:
+def open_connections(
+    address: tuple[str, int], count: int, security: ConnectionSecurity | None = None
+) -> list[BrokerConnection]:
     """So many connections; only the first asks what the broker speaks."""
-    first = BrokerConnection(address)
+    first = BrokerConnection(address, security=security)
     versions = dict(first.versions)
     versions[0] = min(versions[0], PRODUCE_VERSION_MAX)
     versions[1] = min(versions[1], FETCH_VERSION_MAX)
     first.close()
-    return [BrokerConnection(address, versions=versions) for _ in range(count)]
+    return [BrokerConnection(address, versions=versions, security=security) for _ in range(count)]
 
 
 def publish_frames(

@@ -103,7 +103,7 @@ def raise_first(failures: list[DeliveryFailed]) -> None:
         raise DeliveryFailed(f"{first}{more}", first.name, retriable=first.retriable, topic=first.topic)
 
 
-class OutgoingRecord(NamedTuple):
+class ProducerRecord(NamedTuple):
     """A record as librdkafka takes it."""
 
     topic: str
@@ -291,11 +291,11 @@ class Producer(Generic[K, V]):
         key: K | None,
         timestamp: datetime | int | None,
         headers: HeadersLike | None,
-    ) -> OutgoingRecord:
+    ) -> ProducerRecord:
         """A record in bytes, without a partition."""
         if self.is_closed:
             raise ClientError("the producer is closed")
-        return OutgoingRecord(
+        return ProducerRecord(
             topic,
             encode_part("value", topic, self._values, value),
             encode_part("key", topic, self._keys, key),
@@ -304,7 +304,7 @@ class Producer(Generic[K, V]):
             None if headers is None else header_list(headers),
         )
 
-    def place(self, record: OutgoingRecord, partition: int | None) -> OutgoingRecord:
+    def place(self, record: ProducerRecord, partition: int | None) -> ProducerRecord:
         """The record with its partition, for which the broker may have to be asked."""
         if partition is None:
             if self._partitioner is None:
@@ -321,7 +321,7 @@ class Producer(Generic[K, V]):
         """Whether `place` has to ask the broker."""
         return partition is None and self._partitioner is not None and not self._counts.known(topic)
 
-    def hand_over(self, record: OutgoingRecord, report: DeliveryReport) -> bool:
+    def hand_over(self, record: ProducerRecord, report: DeliveryReport) -> bool:
         """Put a record into librdkafka's queue; False if that is full."""
         try:
             self.client.produce(

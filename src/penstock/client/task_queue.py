@@ -21,12 +21,18 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 
-from penstock.client.cluster import ClusterClient, ClusterError, OutgoingRecord, Publisher
+from penstock.client.cluster import (
+    ClusterClient,
+    ClusterError,
+    OutgoingRecord,
+    Publisher,
+    cluster_security,
+)
 from penstock.client.endpoint import DEFAULT_BOOTSTRAP, Endpoint
 from penstock.core.model import PenstockError
 
@@ -114,10 +120,19 @@ class QueueTask(Generic[P, R]):
 class TaskQueue:
     """A topic whose records are calls of this program's tasks."""
 
-    def __init__(self, topic: str, *, bootstrap: str = DEFAULT_BOOTSTRAP, group: str = DEFAULT_GROUP) -> None:
+    def __init__(
+        self,
+        topic: str,
+        *,
+        bootstrap: str = DEFAULT_BOOTSTRAP,
+        group: str = DEFAULT_GROUP,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        """`options` are librdkafka's settings of a login, such as `security.protocol` and `sasl.password`."""
         self.topic = topic
         self.group = group
-        self.addresses = Endpoint(bootstrap).addresses()
+        self.endpoint = Endpoint(bootstrap, dict(options or {}))
+        self.endpoint.addresses()
         self._tasks: dict[str, QueueTask[..., Any]] = {}
         self._lock = threading.Lock()
         self._sender: _Sender | None = None
@@ -206,7 +221,11 @@ class _Sender:
 
     async def _serve(self) -> None:
         self._stopped = asyncio.Event()
-        async with ClusterClient(self._queue.addresses) as cluster, Publisher(cluster) as publisher:
+        where = self._queue.endpoint
+        async with (
+            ClusterClient(where.addresses(), security=cluster_security(where)) as cluster,
+            Publisher(cluster) as publisher,
+        ):
             self._publisher = publisher
             self._is_ready.set()
             await self._stopped.wait()

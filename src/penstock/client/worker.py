@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from penstock.client.backoff import Backoff
-from penstock.client.cluster import ClusterClient, ClusterError, QueueClient
+from penstock.client.cluster import ClusterClient, ClusterError, QueueClient, cluster_security
 from penstock.client.received import ReceivedRecord
 from penstock.client.task_queue import TaskQueue, UnknownTask
 from penstock.core.protocol import ErrorCode
@@ -168,7 +168,11 @@ class _WorkerRun:
 
     async def work(self) -> None:
         try:
-            async with ClusterClient(self._queue.addresses, client_id=self._name) as cluster:
+            async with ClusterClient(
+                self._queue.endpoint.addresses(),
+                client_id=self._name,
+                security=cluster_security(self._queue.endpoint),
+            ) as cluster:
                 await cluster.topic(self._queue.topic, create=True)
                 self._queues = QueueClient(cluster)
                 renewing = self._loop.create_task(self._renew())

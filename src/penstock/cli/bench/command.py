@@ -223,7 +223,11 @@ def compare_(
 
 BATCH = typer.Option(100, "--batch", min=1, max=10_000, help="Messages in a request.")
 URL = typer.Option(
-    None, "--url", metavar="URL", help="Measure the server there; without it a throw-away broker is started."
+    None,
+    "--url",
+    metavar="URL",
+    help="Measure the server there (https://… with TLS), as the owner of the API key in `PENSTOCK_API_KEY`, "
+    "or as the user of --command-config; without it a throw-away broker is started.",
 )
 AHEAD = typer.Option(8, "--ahead", min=1, max=64, help="Requests that each has under way.")
 QUEUE_PARTITIONS = typer.Option(2, "--partitions", min=1, max=10_000, help="Partitions of the topic.")
@@ -252,13 +256,13 @@ def queue(
     load = queue_load.QueueLoad(messages, batch, size, partitions, workers, seconds)
     results: Results = {}
     with _target(bootstrap, pid, settings, directory) as target, target.topic(partitions) as topic:
-        address = target.endpoint.addresses()[0]
+        where = target.endpoint
         step(f"publishing to {target.name}")
-        results["publish"] = target.load(lambda: queue_load.fill(address, topic, load), size)
+        results["publish"] = target.load(lambda: queue_load.fill(where, topic, load), size)
         step("receiving and acknowledging")
         filled = replace(load, messages=int(results["publish"]["messages"]))
         results["receive and ack"] = target.load(
-            lambda: queue_load.receive_and_ack(address, topic, "bench", filled), size
+            lambda: queue_load.receive_and_ack(where, topic, "bench", filled), size
         )
         _finish_lines(target, results, output, as_json)
 
@@ -287,13 +291,12 @@ def rest(
     from penstock.cli.bench.gateway_load import GatewayLoad, publish_rest, rest_topic
 
     results: Results = {}
-    with _gateway(url, pid, settings, directory) as target:
-        address = target.endpoint.addresses()[0]
+    with _gateway(url, pid, settings, directory) as (target, server):
         for name, count in (("publish", 1), (f"batch of {batch}", batch)):
             load = GatewayLoad(messages, count, size, connections, seconds_max=seconds)
-            with rest_topic(address, partitions) as topic:
+            with rest_topic(server, partitions) as topic:
                 step(f"{name} over REST to {target.name}")
-                results[name] = target.load(partial(publish_rest, address, topic, load), size)
+                results[name] = target.load(partial(publish_rest, server, topic, load), size)
         _finish_lines(target, results, output, as_json)
 
 
@@ -318,11 +321,10 @@ def grpc(
     from penstock.cli.bench.gateway_load import GatewayLoad, grpc_topic, publish_grpc
 
     load = GatewayLoad(messages, batch, size, streams, ahead, seconds)
-    with _gateway(url, pid, settings, directory, is_grpc=True) as target:
-        address = target.endpoint.bootstrap
-        with grpc_topic(address, partitions) as topic:
+    with _gateway(url, pid, settings, directory, is_grpc=True) as (target, server):
+        with grpc_topic(server, partitions) as topic:
             step(f"publishing over gRPC to {target.name}")
-            results = {"publish stream": target.load(lambda: publish_grpc(address, topic, load), size)}
+            results = {"publish stream": target.load(lambda: publish_grpc(server, topic, load), size)}
         _finish_lines(target, results, output, as_json)
 
 
@@ -348,15 +350,14 @@ def websocket(
 
     load = GatewayLoad(messages, batch, size, connections, ahead, seconds)
     results: Results = {}
-    with _gateway(url, pid, settings, directory) as target:
-        address = target.endpoint.addresses()[0]
-        with rest_topic(address, partitions) as topic:
+    with _gateway(url, pid, settings, directory) as (target, server):
+        with rest_topic(server, partitions) as topic:
             step(f"enqueueing over WebSocket to {target.name}")
-            results["enqueue"] = target.load(lambda: enqueue_websocket(address, topic, load), size)
+            results["enqueue"] = target.load(lambda: enqueue_websocket(server, topic, load), size)
             step("dequeueing and acknowledging")
             filled = replace(load, messages=int(results["enqueue"]["messages"]), ahead=min(ahead, 2))
             results["dequeue and ack"] = target.load(
-                lambda: dequeue_websocket(address, topic, "bench", filled), size
+                lambda: dequeue_websocket(server, topic, "bench", filled), size
             )
         _finish_lines(target, results, output, as_json)
 

@@ -24,7 +24,7 @@ from multiprocessing.synchronize import Barrier
 from typing import NamedTuple, TypeVar
 
 from penstock.client import ClientError, Endpoint
-from penstock.client.connection import BrokerConnection, connect
+from penstock.client.connection import BrokerConnection, connect, security_of
 from penstock.client.delays import DelayAdmin, LaterRecord
 from penstock.client.load import open_connections
 from penstock.core.delays import ID_BYTES, choose_ids, slot_at
@@ -183,7 +183,7 @@ def await_due(
     duplicates, cpu_ns = 0, time.process_time_ns()
     deadline = time.perf_counter() + seconds_max
     # The first of the versions that it knows is one that names topics.
-    with closing(open_connections(endpoint.addresses()[0], 1)[0]) as connection:
+    with closing(open_connections(endpoint.addresses()[0], 1, security_of(endpoint))[0]) as connection:
         while len(lateness) < records:
             if time.perf_counter() > deadline:
                 raise ClientError(
@@ -252,7 +252,7 @@ def warm_up(endpoint: Endpoint, topic: str, load: DelayLoad) -> None:
     )
     offsets = dict.fromkeys(range(load.partitions), 0)
     deadline = time.perf_counter() + _START_SECONDS
-    with closing(open_connections(endpoint.addresses()[0], 1)[0]) as connection:
+    with closing(open_connections(endpoint.addresses()[0], 1, security_of(endpoint))[0]) as connection:
         while not all(offsets.values()):
             if time.perf_counter() > deadline:
                 raise ClientError(f"{topic}: no record was published in {_START_SECONDS:.0f} s")

@@ -15,18 +15,20 @@ import json
 import os
 import selectors
 import socket
+import ssl
 import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from penstock.cli.bench.report import LoadResult
-from penstock.client import ClientError
+from penstock.client import ClientError, Endpoint
 
 CONNECT_SECONDS = 10
 READ_BYTES = 1 << 18
@@ -37,6 +39,7 @@ LEASE_MS = 60_000
 FINAL, BINARY, MASKED = 0x80, 0x2, 0x80
 SIZE_16, SIZE_64 = 126, 127
 CLOSE = 0x8
+PUBLISH_STREAM = "/penstock.v1.Penstock/PublishStream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,62 @@ class GatewayLoad:
     @property
     def requests(self) -> int:
         return -(-self.messages // self.batch)
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayServer:
+    """Where a server of a gateway is, and as whom it is called."""
+
+    host: str
+    port: int
+    # The value of the header `Authorization`; none is nobody.
+    authorization: str = ""
+    has_tls: bool = False
+    # The file with the authority of its certificate; by default those that the machine trusts.
+    authority: str = ""
+
+    @classmethod
+    def at(cls, url: str, authorization: str = "", authority: str = "") -> "GatewayServer":
+        """The server of `http://host:port`, `https://host:port` or `host:port`."""
+        scheme, separator, rest = url.rstrip("/").rpartition("://")
+        if scheme not in ("", "http", "https"):
+            raise ClientError(f"{url}: expected http://host:port or https://host:port")
+        ((host, port), *_) = Endpoint(rest if separator else url).addresses()
+        return cls(host, port, authorization, scheme == "https", authority)
+
+    @property
+    def name(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def connect(self) -> socket.socket:
+        try:
+            connected = socket.create_connection((self.host, self.port), CONNECT_SECONDS)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.has_tls:
+                context = ssl.create_default_context(cafile=self.authority or None)
+                return context.wrap_socket(connected, server_hostname=self.host)
+        except OSError as error:
+            raise ClientError(f"{self.name}: {error.strerror or error}") from None
+        return connected
+
+    @property
+    def headers(self) -> str:
+        """The lines of a request's head that say who is asking."""
+        return f"Authorization: {self.authorization}\r\n" if self.authorization else ""
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """The same for gRPC."""
+        return (("authorization", self.authorization),) if self.authorization else ()
+
+    def channel(self, kinds: Any) -> Any:
+        """A gRPC channel of `grpc` or `grpc.aio`."""
+        if not self.has_tls:
+            return kinds.insecure_channel(self.name)
+        import grpc
+
+        roots = Path(self.authority).read_bytes() if self.authority else None
+        return kinds.secure_channel(self.name, grpc.ssl_channel_credentials(roots))
 
 
 class _Turns:
@@ -106,12 +165,8 @@ class _Turns:
 class _Connection:
     """A socket, and what has come of the next response."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        try:
-            self.socket = socket.create_connection(address, CONNECT_SECONDS)
-        except OSError as error:
-            raise ClientError(f"{address[0]}:{address[1]}: {error.strerror or error}") from None
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, server: GatewayServer) -> None:
+        self.socket = server.connect()
         self.received = bytearray()
         self.sent_at: deque[int] = deque()
 
@@ -124,6 +179,9 @@ class _Connection:
         if not content:
             raise ClientError("the server closed the connection")
         self.received += content
+        # What TLS has decrypted already makes no socket readable.
+        while isinstance(self.socket, ssl.SSLSocket) and self.socket.pending():
+            self.received += self.socket.recv(READ_BYTES)
 
     def close(self) -> None:
         self.socket.close()
@@ -147,21 +205,21 @@ def _serve(connections: Sequence[Any], turns: _Turns, on_readable: Callable[[Any
 # REST.
 
 
-def rest_request(method: str, path: str, content: object = None) -> bytes:
+def rest_request(server: GatewayServer, method: str, path: str, content: object = None) -> bytes:
     """A request with a JSON body."""
     body = b"" if content is None else json.dumps(content).encode()
     head = (
-        f"{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+        f"{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n{server.headers}"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
 
 
-def ask_rest(address: tuple[str, int], method: str, path: str, content: object = None) -> Any:
+def ask_rest(server: GatewayServer, method: str, path: str, content: object = None) -> Any:
     """One request on a connection of its own; its response, or ClientError."""
-    connection = _Connection(address)
+    connection = _Connection(server)
     try:
-        connection.send(rest_request(method, path, content))
+        connection.send(rest_request(server, method, path, content))
         while (body := _rest_response(connection)) is None:
             connection.receive()
     finally:
@@ -188,21 +246,21 @@ def _rest_response(connection: _Connection) -> bytes | None:
 
 
 @contextmanager
-def rest_topic(address: tuple[str, int], partitions: int) -> Iterator[str]:
+def rest_topic(server: GatewayServer, partitions: int) -> Iterator[str]:
     """A topic for one measurement, made and deleted over REST."""
     name = f"penstock-bench-{os.urandom(6).hex()}"
-    ask_rest(address, "POST", "/v1/topics", {"name": name, "partitions": partitions})
+    ask_rest(server, "POST", "/v1/topics", {"name": name, "partitions": partitions})
     try:
         yield name
     finally:
-        ask_rest(address, "DELETE", f"/v1/topics/{name}")
+        ask_rest(server, "DELETE", f"/v1/topics/{name}")
 
 
-def publish_rest(address: tuple[str, int], topic: str, load: GatewayLoad) -> LoadResult:
+def publish_rest(server: GatewayServer, topic: str, load: GatewayLoad) -> LoadResult:
     """Publish over REST: one message in a request, or a batch of them."""
-    connections = [_Connection(address) for _ in range(load.connections)]
+    connections = [_Connection(server) for _ in range(load.connections)]
     requests = {
-        connection: _rest_publish(topic, f"device-{number}", load)
+        connection: _rest_publish(server, topic, f"device-{number}", load)
         for number, connection in enumerate(connections)
     }
     turns = _Turns(load)
@@ -229,13 +287,13 @@ def publish_rest(address: tuple[str, int], topic: str, load: GatewayLoad) -> Loa
     return turns.result(len(turns.latencies_ns) * load.batch)
 
 
-def _rest_publish(topic: str, key: str, load: GatewayLoad) -> bytes:
+def _rest_publish(server: GatewayServer, topic: str, key: str, load: GatewayLoad) -> bytes:
     value = {"sensor": "a-17", "temperature": 21.5, "note": ""}
     value["note"] = "x" * max(0, load.value_bytes - len(json.dumps(value)))
     message = {"key": key, "value": value}
     if load.batch == 1:
-        return rest_request("POST", f"/v1/topics/{topic}/publish", message)
-    return rest_request("POST", f"/v1/topics/{topic}/batch", {"messages": [message] * load.batch})
+        return rest_request(server, "POST", f"/v1/topics/{topic}/publish", message)
+    return rest_request(server, "POST", f"/v1/topics/{topic}/batch", {"messages": [message] * load.batch})
 
 
 # WebSocket.
@@ -265,14 +323,16 @@ _packed = msgspec.msgpack.Encoder().encode
 class _WebSocket(_Connection):
     """A WebSocket connection that sends and receives binary frames."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        super().__init__(address)
+    def __init__(self, server: GatewayServer) -> None:
+        super().__init__(server)
         # Of operations, by their ids.
         self.began_at: dict[int, int] = {}
         self._last_id = 0
         self.socket.sendall(
             b"GET /v1/ws HTTP/1.1\r\nHost: bench\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+            + server.headers.encode()
+            + b"\r\n"
         )
         while (end := self.received.find(b"\r\n\r\n")) < 0:
             self.receive()
@@ -338,10 +398,10 @@ def frame(payload: bytes) -> bytes:
 class _SocketLoad(ABC):
     """Operations on several WebSockets, each of which has some under way."""
 
-    def __init__(self, address: tuple[str, int], load: GatewayLoad, turns: _Turns) -> None:
+    def __init__(self, server: GatewayServer, load: GatewayLoad, turns: _Turns) -> None:
         self._load = load
         self._turns = turns
-        self._sockets = [_WebSocket(address) for _ in range(load.connections)]
+        self._sockets = [_WebSocket(server) for _ in range(load.connections)]
 
     def run(self) -> None:
         """Until everything is done, or the time is over."""
@@ -371,8 +431,8 @@ class _SocketLoad(ABC):
 class _Enqueue(_SocketLoad):
     """The id of an operation is that of a slot, of which a socket has `ahead`: so frames are made once."""
 
-    def __init__(self, address: tuple[str, int], topic: str, load: GatewayLoad, turns: _Turns) -> None:
-        super().__init__(address, load, turns)
+    def __init__(self, server: GatewayServer, topic: str, load: GatewayLoad, turns: _Turns) -> None:
+        super().__init__(server, load, turns)
         value = os.urandom(load.value_bytes)
         self._operations = [
             _packed({
@@ -396,9 +456,9 @@ class _Dequeue(_SocketLoad):
     """Leases messages and acknowledges them, until so many are done or none are left."""
 
     def __init__(
-        self, address: tuple[str, int], place: tuple[str, str], load: GatewayLoad, turns: _Turns
+        self, server: GatewayServer, place: tuple[str, str], load: GatewayLoad, turns: _Turns
     ) -> None:
-        super().__init__(address, load, turns)
+        super().__init__(server, load, turns)
         topic, self._group = place
         self._asked: dict[str, Any] = {
             "topic": topic, "group": self._group, "max": load.batch,
@@ -426,20 +486,20 @@ class _Dequeue(_SocketLoad):
         self.begin(one)
 
 
-def enqueue_websocket(address: tuple[str, int], topic: str, load: GatewayLoad) -> LoadResult:
+def enqueue_websocket(server: GatewayServer, topic: str, load: GatewayLoad) -> LoadResult:
     """Publish over WebSocket, so many messages in a frame."""
     turns = _Turns(load)
-    _Enqueue(address, topic, load, turns).run()
+    _Enqueue(server, topic, load, turns).run()
     return turns.result(len(turns.latencies_ns) * load.batch)
 
 
-def dequeue_websocket(address: tuple[str, int], topic: str, group: str, load: GatewayLoad) -> LoadResult:
+def dequeue_websocket(server: GatewayServer, topic: str, group: str, load: GatewayLoad) -> LoadResult:
     """Lease and acknowledge messages over WebSocket; a latency is that of both together."""
     # What is asked for may come in parts: the end is when everything is acknowledged.
     turns = _Turns(
         GatewayLoad(messages=1 << 40, batch=load.batch, seconds_max=load.seconds_max, rate=load.rate)
     )
-    work = _Dequeue(address, (topic, group), load, turns)
+    work = _Dequeue(server, (topic, group), load, turns)
     work.run()
     return turns.result(work.acknowledged)
 
@@ -448,7 +508,7 @@ def dequeue_websocket(address: tuple[str, int], topic: str, group: str, load: Ga
 
 
 @contextmanager
-def grpc_topic(address: str, partitions: int) -> Iterator[str]:
+def grpc_topic(server: GatewayServer, partitions: int) -> Iterator[str]:
     """A topic for one measurement, made and deleted over gRPC."""
     import grpc
 
@@ -456,42 +516,49 @@ def grpc_topic(address: str, partitions: int) -> Iterator[str]:
     from penstock.v1.penstock_pb2_grpc import PenstockStub
 
     name = f"penstock-bench-{os.urandom(6).hex()}"
-    with grpc.insecure_channel(address) as channel:
+    with server.channel(grpc) as channel:
         stub = PenstockStub(channel)  # type: ignore[no-untyped-call]  # is generated
         try:
             created = proto.CreateTopicRequest(name=name, partitions=partitions)
-            stub.CreateTopic(created, timeout=CONNECT_SECONDS)
+            stub.CreateTopic(created, timeout=CONNECT_SECONDS, metadata=server.metadata)
         except grpc.RpcError as error:
-            raise ClientError(f"{address}: {error.details()}") from None
+            raise ClientError(f"{server.name}: {error.details()}") from None
         try:
             yield name
         finally:
-            stub.DeleteTopic(proto.DeleteTopicRequest(name=name), timeout=CONNECT_SECONDS)
+            deleted = proto.DeleteTopicRequest(name=name)
+            stub.DeleteTopic(deleted, timeout=CONNECT_SECONDS, metadata=server.metadata)
 
 
-def publish_grpc(address: str, topic: str, load: GatewayLoad) -> LoadResult:
+def publish_grpc(server: GatewayServer, topic: str, load: GatewayLoad) -> LoadResult:
     """Publish with PublishStream; `connections` is how many streams there are."""
-    return asyncio.run(_publish_grpc(address, topic, load))
+    return asyncio.run(_publish_grpc(server, topic, load))
 
 
-async def _publish_grpc(address: str, topic: str, load: GatewayLoad) -> LoadResult:
+async def _publish_grpc(server: GatewayServer, topic: str, load: GatewayLoad) -> LoadResult:
     import grpc
 
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with server.channel(grpc.aio) as channel:
         turns = _Turns(load)
         try:
             async with asyncio.TaskGroup() as streams:
                 for number in range(load.connections):
-                    streams.create_task(_stream(channel, _grpc_request(topic, number, load), turns, load))
+                    begun = channel.stream_stream(PUBLISH_STREAM)(metadata=server.metadata)
+                    streams.create_task(_stream(begun, _grpc_request(topic, number, load), turns, load))
         except* (grpc.aio.AioRpcError, ClientError) as failed:
-            raise ClientError(str(failed.exceptions[0])) from None
+            raise ClientError(_grpc_reason(failed.exceptions[0])) from None
     return turns.result(len(turns.latencies_ns) * load.batch)
 
 
-async def _stream(channel: Any, request: bytes, turns: _Turns, load: GatewayLoad) -> None:
+def _grpc_reason(error: BaseException) -> str:
+    """What the server says, without what gRPC wraps around it."""
+    details = getattr(error, "details", None)
+    return str(details() if callable(details) else error)
+
+
+async def _stream(call: Any, request: bytes, turns: _Turns, load: GatewayLoad) -> None:
     from penstock.v1 import penstock_pb2 as proto
 
-    call = channel.stream_stream("/penstock.v1.Penstock/PublishStream")()
     sent_at: deque[int] = deque()
 
     async def send() -> bool:

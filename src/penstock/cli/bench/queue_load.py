@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.cli.bench.report import LoadResult
-from penstock.client import ClientError
+from penstock.client import ClientError, Endpoint
 from penstock.client.cluster import (
     ClusterClient,
     ClusterError,
     OutgoingRecord,
     Publisher,
     QueueClient,
+    cluster_security,
 )
 
 BATCHES_AHEAD = 8
@@ -55,14 +56,14 @@ class _Measured:
         return LoadResult(messages, self.latencies_ns, elapsed_ns, time.process_time_ns() - self._cpu)
 
 
-def fill(address: tuple[str, int], topic: str, load: QueueLoad) -> LoadResult:
+def fill(endpoint: Endpoint, topic: str, load: QueueLoad) -> LoadResult:
     """Publish, and return when everything is acknowledged."""
-    return _run(_fill(address, topic, load))
+    return _run(_fill(endpoint, topic, load))
 
 
-def receive_and_ack(address: tuple[str, int], topic: str, group: str, load: QueueLoad) -> LoadResult:
+def receive_and_ack(endpoint: Endpoint, topic: str, group: str, load: QueueLoad) -> LoadResult:
     """Receive and acknowledge so many messages; a latency is that of both together."""
-    return _run(_receive_and_ack(address, topic, group, load))
+    return _run(_receive_and_ack(endpoint, topic, group, load))
 
 
 def _run(work: Coroutine[Any, Any, LoadResult]) -> LoadResult:
@@ -72,8 +73,8 @@ def _run(work: Coroutine[Any, Any, LoadResult]) -> LoadResult:
         raise ClientError(str(failed.exceptions[0])) from None
 
 
-async def _fill(address: tuple[str, int], topic: str, load: QueueLoad) -> LoadResult:
-    cluster = ClusterClient([address])
+async def _fill(endpoint: Endpoint, topic: str, load: QueueLoad) -> LoadResult:
+    cluster = ClusterClient(endpoint.addresses(), security=cluster_security(endpoint))
     try:
         publisher = Publisher(cluster)
         await cluster.topic(topic, create=True)
@@ -101,8 +102,8 @@ async def _fill(address: tuple[str, int], topic: str, load: QueueLoad) -> LoadRe
         await cluster.close()
 
 
-async def _receive_and_ack(address: tuple[str, int], topic: str, group: str, load: QueueLoad) -> LoadResult:
-    cluster = ClusterClient([address])
+async def _receive_and_ack(endpoint: Endpoint, topic: str, group: str, load: QueueLoad) -> LoadResult:
+    cluster = ClusterClient(endpoint.addresses(), security=cluster_security(endpoint))
     try:
         queues, measured = QueueClient(cluster), _Measured(load.seconds_max)
         done = empty = 0

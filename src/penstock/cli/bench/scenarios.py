@@ -1,5 +1,6 @@
 """The measurements: a load on a broker, and its figures."""
 
+import base64
 import json
 import os
 import socket
@@ -7,16 +8,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.cli.bench.delay_load import DelayLoad, DelayReport, measure
+from penstock.cli.bench.gateway_load import GatewayServer
 from penstock.cli.bench.report import MEGABYTE, Figures, LoadResult, percentiles_us, rates
+from penstock.cli.broker_options import endpoint
 from penstock.cli.child import throw_away_broker
 from penstock.client import ClientError, Endpoint, TopicAdmin
+from penstock.client.connection import security_of
 from penstock.client.load import (
     ProduceLoad,
     drain,
@@ -28,6 +32,7 @@ from penstock.client.load import (
     publish_frames,
     send_stamped,
 )
+from penstock.client.login_file import login_environment, login_options
 from penstock.core.model import PenstockError
 from penstock.runtime.loop import MachineEntropy
 
@@ -42,6 +47,7 @@ PREFILL_RECORDS = 50_000
 PREFILL_BYTES = 1_000
 ARRIVAL_LOOKS_MAX = 300
 ARRIVAL_LOOK_S = 0.1
+API_KEY_VARIABLE = "PENSTOCK_API_KEY"
 GATEWAY_PROCESS = b"penstock.server.gateway.process"
 
 
@@ -243,7 +249,7 @@ def target(
 ) -> Iterator[BenchTarget]:
     """The broker that was named, or else one of our own."""
     if bootstrap is not None:
-        yield BenchTarget("broker", Endpoint(bootstrap), pid)
+        yield BenchTarget("broker", endpoint(bootstrap, None), pid)
         return
     with throw_away_broker(settings, directory) as child:
         idle_rss_mb = usage_of(child.pid).rss_bytes / MEGABYTE
@@ -253,15 +259,29 @@ def target(
 @contextmanager
 def gateway_target(
     url: str | None, pid: int | None, settings: Sequence[str], directory: str | None, *, is_grpc: bool = False
-) -> Iterator[BenchTarget]:
-    """A server of a gateway, that was named or is our own; its address is the `endpoint`."""
+) -> Iterator[tuple[BenchTarget, GatewayServer]]:
+    """A server of a gateway, that was named or is our own, and the broker behind it."""
     if url is not None:
-        yield BenchTarget("gateway", Endpoint(url.removeprefix("http://").rstrip("/")), pid)
+        login = login_options(os.environ)
+        server = GatewayServer.at(url, authorization(os.environ, login), login.get("ssl.ca.location", ""))
+        yield BenchTarget("gateway", Endpoint(server.name), pid), server
         return
     with throw_away_broker(settings, directory) as child:
         idle_rss_mb = usage_of(child.pid).rss_bytes / MEGABYTE
-        address = child.grpc if is_grpc else child.http
-        yield BenchTarget("penstock", Endpoint(address), child.pid, child.start_ns / 1e6, idle_rss_mb)
+        server = GatewayServer.at(child.grpc if is_grpc else child.http)
+        started = child.start_ns / 1e6
+        yield BenchTarget("penstock", Endpoint(child.bootstrap), child.pid, started, idle_rss_mb), server
+
+
+def authorization(environment: Mapping[str, str], login: Mapping[str, str]) -> str:
+    """The header by which REST and gRPC know who is calling: an API key, or else a user's password."""
+    key = environment.get(API_KEY_VARIABLE, "").strip()
+    if key:
+        return f"Bearer {key}"
+    user, password = login.get("sasl.username"), login.get("sasl.password")
+    if not user or not password:
+        return ""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
 def parse_peer(text: str) -> BenchTarget:
@@ -337,7 +357,7 @@ def latency(target: BenchTarget, plan: RoundTripPlan) -> Figures:
     """One Produce of one record after the other, on plain sockets."""
     address = target.endpoint.addresses()[0]
     with target.topic(plan.partitions) as topic, busy(target, plan.readers, plan.seconds_max):
-        connections = open_connections(address, plan.connections)
+        connections = open_connections(address, plan.connections, security_of(target.endpoint))
         try:
             frames = publish_frames(connections[0], topic, plan.partitions, plan.value_bytes, plan.acks)
             before = target.usage()
@@ -358,7 +378,7 @@ def latency(target: BenchTarget, plan: RoundTripPlan) -> Figures:
 def empty_fetch(target: BenchTarget, count: int) -> Figures:
     """One Fetch without data after the other."""
     with target.topic() as topic:
-        connection = open_connections(target.endpoint.addresses()[0], 1)[0]
+        connection = open_connections(target.endpoint.addresses()[0], 1, security_of(target.endpoint))[0]
         try:
             before = target.usage()
             trips = fetch_empty(connection, topic, 0, count)
@@ -391,6 +411,7 @@ def end_to_end(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env=login_environment(os.environ),
         )
         try:
             assert waiter.stdout is not None
@@ -454,7 +475,12 @@ def busy(target: BenchTarget, readers: int, seconds: float) -> Iterator[None]:
         host, port = target.endpoint.addresses()[0]
         command = [sys.executable, "-m", "penstock.cli.bench.fetcher", host, str(port), topic, str(seconds)]
         running = [
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=login_environment(os.environ),
+            )
             for _ in range(readers)
         ]
         try:

@@ -10,8 +10,9 @@ import json
 import os
 import sys
 
-from penstock.client import Endpoint
+from penstock.cli.broker_options import endpoint
 from penstock.client.load import await_stamped
+from penstock.core.model import PenstockError
 
 
 def main() -> None:
@@ -23,9 +24,12 @@ def main() -> None:
             said.append("ready")
             os.write(sys.stdout.fileno(), b"ready\n")
 
-    ages = await_stamped(Endpoint(bootstrap), topic, int(records), float(seconds), ready)
+    ages = await_stamped(endpoint(bootstrap, None), topic, int(records), float(seconds), ready)
     json.dump(ages, sys.stdout)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except PenstockError as error:
+        sys.exit(str(error))

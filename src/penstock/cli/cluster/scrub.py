@@ -73,6 +73,9 @@ def scrub(
             for node_id in brokers:
                 admin.configure_broker(node_id, _requests(now=now, drop=drop))
     found = [_of(node_id, broker) for node_id, broker in brokers.items()]
+    errors = [one.error for one in found if one.error is not None]
+    if errors and len(errors) == len(found):
+        raise ClientError(errors[0])
     if as_json:
         show_json([asdict(one) for one in found])
     else:

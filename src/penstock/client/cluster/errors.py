@@ -37,6 +37,14 @@ class ClusterError(ClientError):
         return f"ClusterError({self.code.name}, {self.detail!r})"
 
 
+class QuotaExceeded(ClusterError):
+    """The caller has to wait: it has used more than its quota allows."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"over the quota; wait {seconds} s")
+        self.seconds = seconds
+
+
 class ConnectionLost(ClusterError):
     """The connection ended after the request was sent: whether it was carried out is not known."""
 

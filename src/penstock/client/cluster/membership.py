@@ -76,7 +76,7 @@ class Membership(NamedTuple):
         return [(topic, partition) for topic, indexes in self.assignment.items() for partition in indexes]
 
 
-class DescribedMember(NamedTuple):
+class MemberDetails(NamedTuple):
     """A member of a group of any type."""
 
     member_id: str
@@ -85,12 +85,12 @@ class DescribedMember(NamedTuple):
     assignment: Mapping[str, tuple[int, ...]]
 
 
-class DescribedGroup(NamedTuple):
+class GroupDetails(NamedTuple):
     """A group as its coordinator has it; `type` is share, consumer or classic."""
 
     type: str
     state: str
-    members: tuple[DescribedMember, ...]
+    members: tuple[MemberDetails, ...]
 
 
 class GroupMembership:
@@ -184,13 +184,13 @@ class GroupMembership:
                 stored[topic.name, one.partition_index] = offset if offset >= 0 else None
         return stored
 
-    async def describe(self, group: str) -> DescribedGroup | None:
+    async def describe(self, group: str) -> GroupDetails | None:
         """Who is in a group; None if its coordinator has none of this name."""
         for kind, mode in (("share", QUEUE), ("consumer", LOG)):
             row = await self._group_row(group, mode)
             if row is not None:
                 members = tuple(
-                    DescribedMember(
+                    MemberDetails(
                         one.member_id,
                         one.client_id,
                         tuple(one.subscribed_topic_names),
@@ -198,14 +198,14 @@ class GroupMembership:
                     )
                     for one in row.members
                 )
-                return DescribedGroup(kind, row.group_state, members)
+                return GroupDetails(kind, row.group_state, members)
         request = DescribeGroupsRequest(groups=(group,))
         (row,) = (await self._cluster.ask_coordinator(GROUP_KEY, group, request)).groups
         if row.error_code in _NO_SUCH_GROUP:
             return None
         expect(row.error_code, row.error_message)
         members = tuple(
-            DescribedMember(
+            MemberDetails(
                 one.member_id,
                 one.client_id,
                 subscribed.topics if (subscribed := read_subscription(bytes(one.member_metadata))) else (),
@@ -213,7 +213,7 @@ class GroupMembership:
             )
             for one in row.members
         )
-        return None if row.group_state == "Dead" else DescribedGroup("classic", row.group_state, members)
+        return None if row.group_state == "Dead" else GroupDetails("classic", row.group_state, members)
 
     async def _commit(
         self, group: str, offsets: Mapping[tuple[str, int], int], member_id: str, epoch: int

@@ -18,6 +18,7 @@ from typing import NamedTuple, cast
 from penstock.client.cluster.errors import ClusterError, ConnectionLost, expect
 from penstock.client.cluster.security import ClusterSecurity
 from penstock.client.connection import RESPONSE_BYTES_MAX, BrokerAddress, api_of
+from penstock.client.connection_security import ConnectionSecurity, LoginFailed
 from penstock.core.model import ProtocolError
 from penstock.core.protocol import (
     APIS,
@@ -65,6 +66,7 @@ class Pipeline(asyncio.Protocol):
         self._name = name
         self._client_id = client_id
         self._caller = None if security is None else security.caller
+        self._credentials = None if security is None else security.login
         self._on_throttle = None if security is None else security.on_throttle
         self._login: asyncio.TimerHandle | None = None
         self._login_again: asyncio.Task[None] | None = None
@@ -161,18 +163,36 @@ class Pipeline(asyncio.Protocol):
                 self._versions[api.key] = version
 
     async def log_in(self) -> None:
-        """Say for whom we act, if we do; ClusterError SASL_AUTHENTICATION_FAILED if that is not believed."""
-        if self._caller is None:
+        """Say who we are, or for whom we act; SASL_AUTHENTICATION_FAILED if that is not believed."""
+        if self._caller is not None:
+            signed = self._caller.signed
+            await self._shake_hands(DELEGATE)
+            challenge = await self._authenticate(signed.statement)
+            outcome = await self._authenticate(signed.proof(challenge.auth_bytes))
+        elif self._credentials is not None and self._credentials.mechanism is not None:
+            outcome = await self._log_in_as(self._credentials, self._credentials.mechanism)
+        else:
             return
-        signed = self._caller.signed
-        agreed = await self.ask(SaslHandshakeRequest(mechanism=DELEGATE))
-        assert isinstance(agreed, SaslHandshakeResponse)
-        expect(agreed.error_code, f"{self._name} does not take {DELEGATE}")
-        challenge = await self._authenticate(signed.statement)
-        outcome = await self._authenticate(signed.proof(challenge.auth_bytes))
         if outcome.session_lifetime_ms:
             seconds = outcome.session_lifetime_ms / 1_000 * LOGIN_SHARE
             self._login = self._loop.call_later(seconds, self._renew_login)
+
+    async def _log_in_as(self, credentials: ConnectionSecurity, mechanism: str) -> SaslAuthenticateResponse:
+        await self._shake_hands(mechanism)
+        messages = credentials.messages()
+        outcome = await self._authenticate(next(messages))
+        try:
+            while True:
+                outcome = await self._authenticate(messages.send(outcome.auth_bytes))
+        except StopIteration:
+            return outcome
+        except LoginFailed as failed:
+            raise ClusterError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(failed)) from None
+
+    async def _shake_hands(self, mechanism: str) -> None:
+        agreed = await self.ask(SaslHandshakeRequest(mechanism=mechanism))
+        assert isinstance(agreed, SaslHandshakeResponse)
+        expect(agreed.error_code, f"{self._name} does not offer {mechanism}")
 
     async def _authenticate(self, content: bytes) -> SaslAuthenticateResponse:
         answer = await self.ask(SaslAuthenticateRequest(auth_bytes=content))

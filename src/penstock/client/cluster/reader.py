@@ -6,6 +6,7 @@ a read may bring no records and yet a larger `next_offset`.
 """
 
 import asyncio
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from penstock.client.cluster.client import (
     REQUEST_SECONDS,
     ClusterClient,
 )
-from penstock.client.cluster.errors import ClusterError, known_code
+from penstock.client.cluster.errors import ClusterError, QuotaExceeded, known_code
 from penstock.client.visible_batches import shown_batches
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.fetch import (
@@ -67,7 +68,7 @@ class LogReader:
         """Up to `count` records from `offset` on; waits up to `wait_ms` for the first one.
 
         At least one batch is read, however large. ClusterError OFFSET_OUT_OF_RANGE if the log does not
-        reach there.
+        reach there, QuotaExceeded if the caller has to wait.
         """
         place = FetchRequestPartition(partition=partition, fetch_offset=offset, partition_max_bytes=bytes_max)
         request = FetchRequest(
@@ -83,6 +84,9 @@ class LogReader:
         assert isinstance(answer, FetchResponse)
         if answer.error_code != ErrorCode.NONE:
             raise ClusterError(answer.error_code)
+        if not answer.responses:
+            # Whoever is over its quota gets no records (KIP-219).
+            raise QuotaExceeded(max(1, math.ceil(answer.throttle_time_ms / 1_000)))
         row = answer.responses[0].partitions[0]
         if row.error_code != ErrorCode.NONE:
             raise _refused(topic, partition, offset, row.error_code)
@@ -179,6 +183,8 @@ class LogReader:
                     raise ClusterError(row.error_code)
                 if row.error_code != ErrorCode.NONE or row.records:
                     return found.topic, row.partition_index
+        if not answer.responses:
+            await asyncio.sleep(min(wait_ms, answer.throttle_time_ms) / 1_000)
         return None
 
     async def read_one(self, topic: str, partition: int, offset: int) -> Record | None:
