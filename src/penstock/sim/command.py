@@ -39,6 +39,15 @@ def sim(
     queues: Annotated[
         bool, typer.Option("--queues", help="Work queues in every run; without it, the seed decides.")
     ] = False,
+    security: Annotated[
+        bool, typer.Option("--security", help="Secured nodes in every run, and users whose rights change.")
+    ] = False,
+    encrypted: Annotated[
+        bool,
+        typer.Option(
+            "--encrypted", help="Nodes encrypt their disks and change master keys; no value is found."
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per run, and nothing else.")
     ] = False,
@@ -52,12 +61,14 @@ def sim(
     from penstock.sim import cluster
 
     first = int.from_bytes(os.urandom(8), "big") % _SEEDS if seed is None else seed
-    report = _Report(nodes, queues, as_json, alone=minutes is None and runs in (None, 1))
+    report = _Report(nodes, queues, security, encrypted, as_json, alone=minutes is None and runs in (None, 1))
     started = time.monotonic()
     number = 0
     while _goes_on(number, runs, None if minutes is None else started + minutes * 60 - time.monotonic()):
         started_run = time.perf_counter()
-        options = cluster.options_for(first + number, nodes, queues=queues)
+        options = cluster.options_for(
+            first + number, nodes, queues=queues, security=security, encrypted=encrypted
+        )
         result = _guarded(cluster.run_cluster, first + number, options)
         report.add(result, time.perf_counter() - started_run)
         number += 1
@@ -91,9 +102,13 @@ def _goes_on(done: int, runs: int | None, seconds_left: float | None) -> bool:
 class _Report:
     """Shows runs as they end: lines, or a single line that is rewritten on a terminal."""
 
-    def __init__(self, nodes: int | None, queues: bool, as_json: bool, *, alone: bool) -> None:
+    def __init__(
+        self, nodes: int | None, queues: bool, security: bool, encrypted: bool, as_json: bool, *, alone: bool
+    ) -> None:
         self._options = "" if nodes is None else f" --nodes {nodes}"
         self._options += " --queues" if queues else ""
+        self._options += " --security" if security else ""
+        self._options += " --encrypted" if encrypted else ""
         self._json = as_json
         self._alone = alone
         self._live = sys.stdout.isatty() and not as_json and not alone

@@ -53,7 +53,7 @@ class QueuePolicy(NamedTuple):
     backoff_ms_max: int
 
 
-class QueuedRecord(NamedTuple):
+class SentRecord(NamedTuple):
     """What a producer said about a record."""
 
     key: bytes | None = None
@@ -202,7 +202,7 @@ class QueueChecker:
     # How wrong the clocks of nodes ever were, in milliseconds.
     _skew_min: int = 0
     _skew_max: int = 0
-    _sent: dict[LogPlace, dict[bytes, QueuedRecord]] = field(default_factory=dict)
+    _sent: dict[LogPlace, dict[bytes, SentRecord]] = field(default_factory=dict)
     _values: dict[tuple[LogPlace, int], bytes] = field(default_factory=dict)
     _delivered: dict[RecordKey, list[QueueDelivery]] = field(default_factory=dict)
     _pauses: dict[tuple[str, LogPlace], list[PauseAttempt]] = field(default_factory=dict)
@@ -220,7 +220,7 @@ class QueueChecker:
         self._skew_min = min(self._skew_min, skew_ms)
         self._skew_max = max(self._skew_max, skew_ms)
 
-    def sending(self, place: LogPlace, value: bytes, record: QueuedRecord) -> None:
+    def sending(self, place: LogPlace, value: bytes, record: SentRecord) -> None:
         """A producer sends a record for the first time."""
         self._sent.setdefault(place, {})[value] = record
 
@@ -268,7 +268,7 @@ class QueueChecker:
             passed_ms = (delivery.asked - done_at) // MILLISECOND
             self._wrong("paused", delivery, f"was asked for {passed_ms} ms after the queue was paused")
 
-    def _record(self, delivery: QueueDelivery) -> QueuedRecord:
+    def _record(self, delivery: QueueDelivery) -> SentRecord:
         place, offset, value = delivery.place, delivery.offset, delivery.value
         before = self._values.setdefault((place, offset), value)
         if before != value:
@@ -276,7 +276,7 @@ class QueueChecker:
         record = self._sent.get(place, {}).get(value)
         if record is None:
             self._wrong("unexpected", delivery, f"is {value!r}, which nobody sent")
-        return record or QueuedRecord()
+        return record or SentRecord()
 
     def _compare(self, other: QueueDelivery, delivery: QueueDelivery) -> None:
         """Another delivery of the same record, whose response was written before."""

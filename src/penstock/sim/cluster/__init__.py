@@ -17,6 +17,7 @@
                  ├── PartitionMover              moves partitions to other brokers
                  ├── LeaderRotator               takes leader after leader out of a partition
                  ├── VoterAdmin                  takes voters out of the quorum and puts them back
+                 ├── KeyRotator                  rotates master keys, and takes old ones away
                  ├── TopicAdmin                  creates, grows, configures and deletes topics
                  └── Journal                     what all of them saw, for the checkers
 

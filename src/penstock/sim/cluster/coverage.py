@@ -14,6 +14,7 @@ about it. The names are sorted and the counts follow from the seed, so that runs
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import get_ident
 
 from penstock.broker.partitions.log_scrubber import ScrubMetrics
 from penstock.core.metadata import NO_LEADER
@@ -76,8 +77,12 @@ class Coverage:
                 setattr(event_log, name, write)
 
     def _counting(self, write: LogFunction) -> LogFunction:
+        # A run has one thread. Others of the process may have nodes that are none of its own.
+        thread = get_ident()
+
         def event(name: str, /, **fields: object) -> None:
-            self.counts[name] += 1
+            if get_ident() == thread:
+                self.counts[name] += 1
             write(name, **fields)
 
         return event

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from penstock.sim.checkers.access import AccessChecker
 from penstock.sim.checkers.batches import BatchCommitChecker
 from penstock.sim.checkers.consumer_groups import ConsumerGroupChecker
 from penstock.sim.checkers.eligibility import EligibilityChecker
@@ -35,12 +36,16 @@ class Journal:
     batches: BatchCommitChecker = field(default_factory=BatchCommitChecker)
     queues: QueueChecker = field(default_factory=QueueChecker)
     metadata: MetadataChecker = field(default_factory=MetadataChecker)
+    access: AccessChecker = field(default_factory=AccessChecker)
     voters: VoterChecker = field(default_factory=VoterChecker)
     quorum: QuorumChecker = field(default_factory=QuorumChecker)
     eligibility: EligibilityChecker = field(default_factory=EligibilityChecker)
     coverage: Coverage = field(default_factory=Coverage)
     failures: list[str] = field(default_factory=list)
     operations: int = 0
+    # Master keys that nodes went on with, and old ones that were taken away.
+    rotations: int = 0
+    keys_taken: int = 0
     # Whether of every key only the newest record has to stay.
     is_compacted: bool = False
     # Whether the newest metadata takes a node for live. A leader that is moved while it is live may answer
@@ -66,9 +71,12 @@ class Journal:
         self.coverage.add("batch.repeated", self.batches.repeated)
         self.coverage.add("batch.refused", self.batches.refused)
         self._add_queues()
+        self._add_access()
         self.coverage.add("answers.checked", self.freshness.answers)
         self.coverage.add("quorum.elections", self.quorum.elections)
         self.coverage.add("quorum.voter_changes", self.voters.changes)
+        self.coverage.add("master_keys.rotated", self.rotations)
+        self.coverage.add("master_keys.taken_away", self.keys_taken)
         self.coverage.add("records.deleted", self.log_starts.deletions)
         return self.coverage.visited()
 
@@ -88,6 +96,17 @@ class Journal:
                 name = f"queue.{action.name.lower()}_{outcome.value}"
                 self.coverage.add(name, queues.counts.get((action, outcome), 0))
 
+    def _add_access(self) -> None:
+        access = self.access
+        self.coverage.add("access.served", access.served)
+        self.coverage.add("access.denied", access.denied)
+        self.coverage.add("access.delivered", access.delivered)
+        self.coverage.add("access.overtaken", access.overtaken)
+        self.coverage.add("access.logins", access.logins)
+        self.coverage.add("access.refused_logins", access.refused_logins)
+        self.coverage.add("access.throttled", access.throttled)
+        self.coverage.add("access.changes", access.changes)
+
     @property
     def acknowledged(self) -> int:
         """How many records were acknowledged to producers."""
@@ -105,6 +124,7 @@ class Journal:
         yield from self.batches.anomalies
         yield from self.queues.anomalies
         yield from self.metadata.anomalies
+        yield from self.access.anomalies
         yield from self.quorum.anomalies
         yield from self.voters.anomalies
         yield from self.eligibility.anomalies

@@ -1,13 +1,15 @@
 """A whole node on a simulated machine: what production runs, with a probe for the checkers."""
 
 import enum
-from collections.abc import Callable, Hashable, Iterator
+import random
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol, assert_never
 
 from penstock.broker.partitions import FsyncMode, LeaderPartition
 from penstock.broker.partitions.log_scrubber import ScrubMetrics
 from penstock.core.metadata import ConfigResourceType, MetadataImage
+from penstock.core.metadata.access import CONSUMER_BYTE_RATE, USER, AclBinding, ScramMechanism, entity_key
 from penstock.core.model import LeaderEpoch, NodeId, PartitionIndex, TopicName, TopicPartition
 from penstock.core.raft import HardState, Member, Raft
 from penstock.node import Node, NodeOptions, NodeStorage
@@ -15,7 +17,9 @@ from penstock.node.node import KAFKA, PEER, ReservedAddresses
 from penstock.node.services import NodeServices
 from penstock.runtime import Address, Runtime
 from penstock.runtime.tcp import Listen
+from penstock.security.callers import CallerCredentials, Identified
 from penstock.server.kafka.backend import Backend
+from penstock.sim.checkers.access import AccessView
 from penstock.sim.checkers.freshness import KnownState
 from penstock.sim.cluster.journal import Journal, Place
 from penstock.sim.node import SimulatedNode
@@ -23,6 +27,8 @@ from penstock.sim.tcp import SimulatedTcp
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
 from penstock.storage.log import PartitionLog
+from penstock.storage.sealing import KeyVault, MasterKeys
+from penstock.storage.sealing.sealed_batch import SECRET_BYTES
 
 SETTING = "max.message.bytes"
 MINIMUM = "min.insync.replicas"
@@ -49,6 +55,31 @@ class Register(NamedTuple):
         return f"{self.kind.value} of {self.topic}"
 
 
+class RuleRegister(NamedTuple):
+    """Whether there is an access rule."""
+
+    rule: AclBinding
+
+
+class PasswordRegister(NamedTuple):
+    """What is kept of a user's password."""
+
+    user: str
+    mechanism: ScramMechanism
+
+
+class ApiKeyRegister(NamedTuple):
+    """Whether there is an API key."""
+
+    id: str
+
+
+class QuotaRegister(NamedTuple):
+    """How fast a user may read."""
+
+    user: str
+
+
 class SimulatedBroker(Node):
     """A node as `node` composes it. An error that nobody foresaw ends it, so that the run fails."""
 
@@ -62,6 +93,10 @@ class SimulatedBroker(Node):
     def protocol_errors(self) -> int:
         """How many connections were closed because their bytes broke the protocol."""
         return int(self._metrics.protocol_errors.of().count)
+
+    def identify(self, credentials: CallerCredentials, host: str, done: Identified) -> None:
+        """What the node does for its gateway: find out who a caller is."""
+        self._security._callers.identify(credentials, host, done)
 
 
 class Probe(Protocol):
@@ -115,9 +150,16 @@ class ClusterNode:
     """One node of a cluster, across its incarnations; the checkers see what it sends to clients."""
 
     def __init__(
-        self, options: NodeOptions, journal: Journal, tcp: SimulatedTcp, make: MakeProcess = SimulatedBroker
+        self,
+        options: NodeOptions,
+        journal: Journal,
+        tcp: SimulatedTcp,
+        make: MakeProcess = SimulatedBroker,
+        keys: "SimulatedKeys | None" = None,
     ) -> None:
         self.options = options
+        # Without them it does not encrypt.
+        self.keys = keys
         self.machine: SimulatedNode
         self.probe: Probe
         self._journal = journal
@@ -126,6 +168,9 @@ class ClusterNode:
         self._processes: list[SimulatedBroker] = []
         self._epochs: dict[str, LeaderEpoch] = {}
         self._shown = -1
+        # What its metadata have said of users, across its incarnations, and by which image it said so last.
+        self._access: list[AccessView] = []
+        self._access_image: MetadataImage | None = None
 
     @property
     def node_id(self) -> NodeId:
@@ -212,7 +257,11 @@ class ClusterNode:
         life = self.machine.incarnation
         assert life is not None
         self._shown = -1
-        storage = NodeStorage(disk, disk, DataDirectory.open(disk, self.machine.identity.directory_id))
+        directory = DataDirectory.open(disk, self.machine.identity.directory_id)
+        # A process has the keys in memory that were there when it began.
+        vault = None if self.keys is None else self.keys.vault()
+        directory.unlock(vault)
+        storage = NodeStorage(disk, disk, directory, vault)
         listen = partial(self._tcp.listen, life)
         process = self._make(
             runtime, storage, self.options, _Addresses(self.options), lambda _: self._ready(process), listen
@@ -220,6 +269,8 @@ class ClusterNode:
         self._processes.append(process)
         controller = process.backstage.controller
         controller.add_task(LeaderProbe(process.backstage, self._journal))
+        if self.options.security.enabled:
+            controller.subscribe(self._note_access)
         controller.subscribe(lambda image: self.probe.metadata_committed(self, controller.committed, image))
         before = self._hard_state
         if (raft := self.last_raft) is not None:
@@ -262,6 +313,26 @@ class ClusterNode:
                 self._epochs[key] = partition.leader_epoch
                 self._journal.watermarks.led(key, partition.leader_epoch, self.node_id, partition.log.end)
 
+    def _note_access(self, image: MetadataImage) -> None:
+        before, self._access_image = self._access_image, image
+        if before is None or any(
+            getattr(before, each) is not getattr(image, each)
+            for each in ("acls", "credentials", "api_keys", "quotas")
+        ):
+            self._access.append(AccessView.of(image))
+
+    def access_mark(self) -> int:
+        """A request is sent to it now: what its metadata say from here on may count for it."""
+        if self.backstage is not None:
+            self._note_access(self.backstage.controller.image)
+        return max(len(self._access) - 1, 0)
+
+    def access_views(self, mark: int) -> Sequence[AccessView]:
+        """What its metadata have said since a mark."""
+        if self.backstage is not None:
+            self._note_access(self.backstage.controller.image)
+        return self._access[mark:]
+
     def metadata_version(self) -> int:
         """How new its image is at the moment."""
         return int(self._fetch_server().controller.committed)
@@ -272,7 +343,10 @@ class ClusterNode:
         version, image = int(controller.committed), controller.image
         if version > self._shown:
             self._shown = version
-            content = (image.topics, image.brokers, image.configs, image.features)
+            content = (
+                *(image.topics, image.brokers, image.configs, image.features),
+                *(image.acls, image.credentials, image.api_keys, image.quotas),
+            )
             life = f"{self.machine.name}/{self.machine.incarnations}"
             self._journal.metadata.showed(life, version, content, partial(value_in, image))
 
@@ -323,6 +397,37 @@ class ClusterNode:
         return backend
 
 
+class SimulatedKeys:
+    """A key service whose keys follow from the seed; it outlives nodes and their disks, as a keyring does."""
+
+    def __init__(self, luck: random.Random) -> None:
+        self._luck = luck
+        self._made = 0
+        self._secrets: dict[str, bytes] = {}
+        self._current = ""
+        self.rotate(0)
+
+    def vault(self) -> KeyVault:
+        """What a process has that begins now."""
+        return KeyVault(self, self.load(), self._luck.randbytes)
+
+    def load(self) -> MasterKeys:
+        return MasterKeys(dict(self._secrets), self._current)
+
+    def rotate(self, now_ms: int) -> MasterKeys:  # noqa: ARG002 - as the port has it
+        self._made += 1
+        self._current = f"key-{self._made}"
+        self._secrets[self._current] = self._luck.randbytes(SECRET_BYTES)
+        return self.load()
+
+    def keep(self, names: Container[str]) -> int:
+        """Take away every other key, but for the current one; returns how many there were."""
+        gone = [name for name in self._secrets if name != self._current and name not in names]
+        for name in gone:
+            del self._secrets[name]
+        return len(gone)
+
+
 class LeaderProbe:
     """Reports to the checkers when a node begins to lead the metadata quorum."""
 
@@ -348,7 +453,22 @@ def key_of(partition: LeaderPartition) -> str:
 
 def value_in(image: MetadataImage, register: Hashable) -> Hashable:
     """What an image says of something that clients change."""
-    assert isinstance(register, Register)
+    match register:
+        case RuleRegister():
+            return register.rule in image.acls
+        case PasswordRegister():
+            credential = image.credentials.get((register.user, register.mechanism))
+            return None if credential is None else credential.stored_key
+        case ApiKeyRegister():
+            return image.api_keys.get(register.id) is not None
+        case QuotaRegister():
+            return (image.quotas.get(entity_key(((USER, register.user),))) or {}).get(CONSUMER_BYTE_RATE)
+        case _:
+            assert isinstance(register, Register)
+            return _topic_value(image, register)
+
+
+def _topic_value(image: MetadataImage, register: Register) -> Hashable:
     topic = image.topic(register.topic)
     match register.kind:
         case RegisterKind.EXISTS:

@@ -8,15 +8,20 @@ from penstock.broker.cluster import BrokerSessionOptions, QuorumOptions, Voter
 from penstock.broker.coordinator import CoordinatorOptions
 from penstock.broker.coordinator.queues import QueueServiceOptions
 from penstock.broker.partitions import FsyncMode
+from penstock.core.metadata.access import ScramMechanism
 from penstock.core.model import MILLISECOND, SECOND, NodeId
 from penstock.core.queues import QueueSettings
 from penstock.core.raft import RaftOptions
 from penstock.node import ListenerOptions, NodeOptions
 from penstock.runtime import Address
+from penstock.security import ANONYMOUS
+from penstock.security.options import EncryptionOptions, SecurityOptions
 from penstock.sim.faults import FaultPlan
 from penstock.storage.journal import JournalOptions
 
 KAFKA_PORT, PEER_PORT = 9092, 7000
+# Where users log in.
+SASL_PORT = 9093
 TOPIC = "orders"
 # Written to by transactions only.
 TRANSFERS = "transfers"
@@ -26,6 +31,8 @@ RETURNS = "returns"
 JOBS = "jobs"
 # Where dead letters of those are moved to.
 REDRIVEN = "redriven"
+# Read and written by users who log in, as far as rules allow it.
+PRIVATE = "private"
 # Small, so that segments are rolled, snapshots taken and sessions ended within a few seconds.
 STATIC = {
     "log.segment.bytes": "6000",
@@ -55,6 +62,8 @@ CONSUMER_GROUPS = {
     "group.consumer.session.timeout.ms": str(CONSUMER_SESSION_MS),
     "group.consumer.heartbeat.interval.ms": "200",
 }
+# What topics are where nodes have keys.
+ENCRYPTED = "true"
 SHARE_SESSION_MS = 1_000
 SHARE_GROUPS = {
     "group.share.session.timeout.ms": str(SHARE_SESSION_MS),
@@ -76,6 +85,16 @@ COMPACTION = {
 RETAINED_SEGMENT_BYTES = 1_500
 QUORUM = QuorumOptions(snapshot_facts=60, segment_bytes=6_000)
 JOURNAL = JournalOptions(first_bytes=8 << 10, file_bytes=16 << 10, entry_bytes_max=2_000, full_files_max=1)
+# All clients but users are nobody, and may do everything.
+SECURITY = SecurityOptions(
+    enabled=True,
+    super_users=(str(ANONYMOUS),),
+    mechanisms=(ScramMechanism.SCRAM_SHA_256.sasl_name,),
+)
+
+
+# Where the keys come from is up to the simulated nodes.
+ENCRYPTION = EncryptionOptions()
 
 
 class QueueGroup(NamedTuple):
@@ -138,6 +157,9 @@ class SimulatedClusterOptions:
     queue_pausers: int = 0
     # Clients that have dead letters moved to another topic.
     queue_redrivers: int = 0
+    # Users whose rights, passwords, API keys and quotas change, while they read and write a topic of their
+    # own. Then the nodes are secured, and whoever does not log in may do everything.
+    access_users: int = 0
     # How wrong the wall clocks of those who write for queues may be; those of nodes always are.
     client_skew_ms: int = 0
     # How much of each log is kept; -1: everything. Segments are smaller then.
@@ -152,6 +174,8 @@ class SimulatedClusterOptions:
     raft_append_bytes: int = 400
     # How old checkpoints of logs become: little, so that some are under way when a fault comes.
     checkpoint_ms: int = 300
+    # Whether nodes have master keys, and encrypt what is on their disks.
+    encrypted: bool = False
     # Whether a node that was stopped or cut off may give no answer that others could contradict.
     fresh: bool = True
     plan: FaultPlan | None = None
@@ -162,6 +186,10 @@ class SimulatedClusterOptions:
     batches_min: int = 1
     queue_acks_min: int = 20
     queue_redeliveries_min: int = 3
+    access_served_min: int = 10
+    access_denied_min: int = 5
+    access_changes_min: int = 5
+    rotations_min: int = 1
     static: dict[str, str] = field(default_factory=lambda: dict(STATIC))
 
     @property
@@ -250,6 +278,10 @@ class SimulatedClusterOptions:
             pace_ms=max(self.pace_ms, 20),
         )
 
+    def with_access(self, luck: random.Random) -> "SimulatedClusterOptions":
+        """The same workload, with users in the place of other groups."""
+        return replace(self, access_users=luck.randint(1, 3), groups=1, members=1, transformers=0)
+
     @staticmethod
     def draw(luck: random.Random) -> "SimulatedClusterOptions":
         """Another workload for every seed."""
@@ -303,7 +335,8 @@ def node_options(options: SimulatedClusterOptions, number: int) -> NodeOptions:
         data_dir="",
         node_id=NodeId(number),
         rack=rack_of(number) if options.rack_consumers else None,
-        listeners=(ListenerOptions(Address(name_of(number), KAFKA_PORT)),),
+        listeners=_listeners(options, number),
+        security=_security(options),
         peer=Address(name_of(number), PEER_PORT) if together else None,
         voters=voters if together else (),
         fsync=options.fsync,
@@ -323,8 +356,22 @@ def node_options(options: SimulatedClusterOptions, number: int) -> NodeOptions:
     )
 
 
+def _listeners(options: SimulatedClusterOptions, number: int) -> tuple[ListenerOptions, ...]:
+    plain = ListenerOptions(Address(name_of(number), KAFKA_PORT))
+    if not options.access_users:
+        return (plain,)
+    return plain, ListenerOptions(Address(name_of(number), SASL_PORT), "SASL", "SASL_PLAINTEXT")
+
+
+def _security(options: SimulatedClusterOptions) -> SecurityOptions:
+    security = SECURITY if options.access_users else SecurityOptions()
+    return replace(security, encryption=ENCRYPTION) if options.encrypted else security
+
+
 def _static(options: SimulatedClusterOptions) -> dict[str, str]:
     static = dict(options.static)
+    if options.encrypted:
+        static["log.encryption.at.rest"] = ENCRYPTED
     if options.consumer_members:
         static |= CONSUMER_GROUPS
     if options.share_consumers:

@@ -1,6 +1,7 @@
 """One run: a cluster starts, is used under faults, settles, and is checked."""
 
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
@@ -23,7 +24,7 @@ from penstock.sim.checkers.transactions import LogEntry, LoggedMarker, LoggedRec
 from penstock.sim.clocks import WORLD_BEGINS_MS
 from penstock.sim.cluster.journal import Place
 from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker
-from penstock.sim.cluster.options import JOBS, REDRIVEN, TOPIC, TRANSFERS, SimulatedClusterOptions
+from penstock.sim.cluster.options import JOBS, PRIVATE, REDRIVEN, TOPIC, TRANSFERS, SimulatedClusterOptions
 from penstock.sim.cluster.world import ClusterWorld
 from penstock.sim.faults import (
     ANYWHERE,
@@ -38,8 +39,11 @@ from penstock.sim.faults import (
 from penstock.sim.values import OpenBatch, batches_of, end_of, read_all_records, values_of
 from penstock.sim.world import EVERYTHING, RunResult, World
 from penstock.storage.log import PartitionLog
+from penstock.storage.log.file_names import KEYS
 
 T = TypeVar("T")
+# As clients write them: who it was, and numbers.
+WRITTEN_VALUE = re.compile(rb"(producer|transactions|transformer|transactor|sink)-\d+/\d+/\d+")
 READ_BYTES = 1 << 20
 CREATION_NS = 20 * SECOND
 LOOK_NS = 50 * MILLISECOND
@@ -175,8 +179,8 @@ def judge(cluster: ClusterWorld) -> list[str]:
         anomalies += _compare_copies(cluster, place, finals.get(place))
     for node in cluster.nodes.values():
         node.shows_metadata()
-        if node.protocol_errors:
-            # No client of ours breaks the protocol.
+        if node.protocol_errors and not cluster.options.access_users:
+            # No client of ours breaks the protocol; a login that was revoked ends with the next request.
             anomalies.append(f"protocol error: {node.machine.name} closed {node.protocol_errors} connections")
     return anomalies
 
@@ -431,8 +435,19 @@ def _backend(node: ClusterNode) -> Backend:
 
 def is_replicated(path: str) -> bool:
     """Whether other nodes have what is in a file: that of a partition that clients use, or of the quorum."""
-    used = (TOPIC, TRANSFERS, JOBS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, QUEUES_TOPIC)
-    return path.startswith((*(f"logs/{topic}/" for topic in used), "meta/raft/"))
+    used = (TOPIC, TRANSFERS, JOBS, PRIVATE, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, QUEUES_TOPIC)
+    # A replica's keys are its own: without them its log is gone, as without its directory.
+    is_key_table = path.endswith(f"/{KEYS}")
+    return not is_key_table and path.startswith((*(f"logs/{topic}/" for topic in used), "meta/raft/"))
+
+
+def in_clear(cluster: ClusterWorld) -> Iterator[tuple[str, bytes]]:
+    """The files of all disks in which a value stands that a client has written, and one such value."""
+    for node in cluster.world.nodes.values():
+        for path in node.disk.files():
+            found = WRITTEN_VALUE.search(node.disk.read(path))
+            if found is not None:
+                yield f"{node.name}: {path}", found[0]
 
 
 def draw_plan(luck: random.Random, nodes: int) -> FaultPlan:
@@ -465,16 +480,27 @@ def without_power_cuts(plan: FaultPlan) -> FaultPlan:
     return replace(plan, kinds=kinds or (FaultKind.KILL, FaultKind.KILL_ALL))
 
 
-def options_for(seed: int, nodes: int | None = None, *, queues: bool = False) -> SimulatedClusterOptions:
+def options_for(
+    seed: int,
+    nodes: int | None = None,
+    *,
+    queues: bool = False,
+    security: bool = False,
+    encrypted: bool = False,
+) -> SimulatedClusterOptions:
     """The workload that is drawn from a seed, on as many nodes as asked for.
 
-    With `queues` every seed has them, and kills and clocks that jump besides its other faults.
+    With `queues` every seed has them, and kills and clocks that jump besides its other faults; with
+    `security` its nodes are secured, and there are users whose rights change. With `encrypted`, all
+    else is drawn as without.
     """
     world = World(seed)
     drawn = SimulatedClusterOptions.draw(world.random("options"))
     drawn = drawn.with_consumer_group(world.random("consumer group"))
     drawn = drawn.with_sinks(world.random("sinks"))
     drawn = drawn.with_queues(world.random("queue clients"), always=queues)
+    if security:
+        drawn = drawn.with_access(world.random("access"))
     if nodes is not None:
         drawn = replace(drawn, nodes=nodes)
     if queues:
@@ -483,7 +509,7 @@ def options_for(seed: int, nodes: int | None = None, *, queues: bool = False) ->
         drawn = replace(drawn, plan=plan, client_skew_ms=CLIENT_SKEW_MS).with_more_of_queues(
             world.random("more of queues")
         )
-    return drawn
+    return replace(drawn, encrypted=encrypted)
 
 
 def run_cluster(
@@ -507,6 +533,8 @@ def run_cluster(
         for scrubbed in node.scrubs():
             cluster.journal.coverage.add_scrub(scrubbed)
     anomalies = [*world.failures, *cluster.journal.anomalies(), *unfinished]
+    if options.encrypted:
+        anomalies += [f"in clear: {path} has {value!r}" for path, value in in_clear(cluster)]
     return RunResult(
         seed=seed,
         anomalies=tuple(anomalies),
@@ -537,6 +565,8 @@ def _live(cluster: ClusterWorld, nemesis: Nemesis) -> list[str]:
     cluster.stop_clients()
     if not _settle(cluster):
         return _stuck(cluster, "after the last request")
+    if options.encrypted and not _wait(cluster, options.healing_ns, cluster.has_dropped_old_keys):
+        return [] if cluster.has_failed else ["stuck: a node has not done with its old master keys"]
     _end_all(cluster)
     if not _settle(cluster):
         return _stuck(cluster, "after the last power cut")

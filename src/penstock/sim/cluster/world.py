@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from penstock.broker.cluster.bootstrap import BootstrapFailed
+from penstock.broker.encryption.key_rotation import RotationPhase
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.queues.dead_letters import dead_letter_topic
 from penstock.core.metadata import (
@@ -18,10 +19,12 @@ from penstock.core.queues import QueueId
 from penstock.core.queues.queue import Queue
 from penstock.runtime import Address
 from penstock.sim.checkers.queues import QueuePolicy
-from penstock.sim.cluster.clients.admin import SimulatedAdmin, TopicCreator
+from penstock.sim.cluster.clients.access import SimulatedUser, UserAdmin, UserClient
+from penstock.sim.cluster.clients.admin import SimulatedAdmin, TopicCreation
 from penstock.sim.cluster.clients.consumer_members import ConsumerGroupMember
 from penstock.sim.cluster.clients.consumers import AssignedConsumer
 from penstock.sim.cluster.clients.deletions import RecordDeleter
+from penstock.sim.cluster.clients.master_keys import KeyRotator
 from penstock.sim.cluster.clients.members import SimulatedMember
 from penstock.sim.cluster.clients.producers import AtMostOnceProducer, IdempotentProducer
 from penstock.sim.cluster.clients.queue_admins import QueuePauser, QueueRedriver
@@ -33,9 +36,10 @@ from penstock.sim.cluster.clients.transactions import IsolatedConsumer, RackCons
 from penstock.sim.cluster.clients.transformers import TransformingMember
 from penstock.sim.cluster.clients.voters import VoterAdmin
 from penstock.sim.cluster.journal import Journal, Place
-from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker
+from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker, SimulatedKeys
 from penstock.sim.cluster.options import (
     JOBS,
+    PRIVATE,
     REDRIVEN,
     SHARERS,
     TOPIC,
@@ -87,6 +91,9 @@ OtherClient: TypeAlias = (
     | RecordDeleter
     | PartitionMover
     | VoterAdmin
+    | KeyRotator
+    | UserAdmin
+    | UserClient
 )
 
 
@@ -109,20 +116,25 @@ class ClusterWorld:
         self.tcp = SimulatedTcp(self.world.network)
         self.probe = EligibilityProbe(self.journal, self.world, self.nodes)
         for number in range(1, options.nodes + 1):
-            self._add(ClusterNode(node_options(options, number), self.journal, self.tcp, make))
+            # No two nodes have the same.
+            keys = SimulatedKeys(self.world.random(f"keys of {number}")) if options.encrypted else None
+            self._add(ClusterNode(node_options(options, number), self.journal, self.tcp, make, keys))
         self.places = [(TOPIC, index) for index in range(options.partitions)]
         count = options.partitions if options.has_transactions else 0
         self.transfers = [(TRANSFERS, index) for index in range(count)]
         internal = [(OFFSETS_TOPIC, 0), *([(TRANSACTIONS_TOPIC, 0)] if self.transfers else [])]
         self.jobs = [(JOBS, index) for index in range(options.partitions if options.queue_consumers else 0)]
+        self.private = [
+            (PRIVATE, index) for index in range(options.partitions if options.access_users else 0)
+        ]
         # What faults are aimed at, and the probe looks at.
-        self.used = [*self.places, *self.transfers, *internal, *self._queue_places()]
+        self.used = [*self.places, *self.transfers, *self.private, *internal, *self._queue_places()]
         self.probe.watch(self.used)
         self._progress = [0 for _ in self.places]
         self.waits_for_groups = False
         # The newest term whose leader a fault was aimed at.
         self._aimed_term, self._aimed_at = -1, 0
-        self.creator = TopicCreator(self, options)
+        self.creator = TopicCreation(self, options)
         self.groups = [f"group-{n}" for n in range(1, options.groups + 1)] if options.members else []
         self.sinks = [
             SimulatedSink(self, f"sink-{n}", self.transfers, TRANSACTION_STEPS * options.pace_ms)
@@ -250,8 +262,19 @@ class ClusterWorld:
             *(PartitionMover(self, f"mover-{n}", self.used, options) for n in range(options.movers)),
             *(LeaderRotator(self, f"rotator-{n}", self.used, options) for n in range(options.rotators)),
             *(VoterAdmin(self, f"voter-admin-{n}", options.pace_ms) for n in range(options.voter_admins)),
+            *(KeyRotator(self, "key-rotator", options.pace_ms) for _ in range(options.encrypted)),
+            *self._access_clients(),
             *(RecordDeleter(self, f"deleter-{n}", places, options.pace_ms) for n in range(options.deleters)),
         ]
+
+    def _access_clients(self) -> Iterator[OtherClient]:
+        """Users, each with a password and with an API key, and whoever changes what they may."""
+        for number in range(self.options.access_users):
+            user = SimulatedUser(f"user-{number}")
+            pace_ms = self.options.pace_ms
+            yield UserAdmin(self, f"access-admin-{number}", user, 2 * pace_ms)
+            yield UserClient(self, user.name, user, self.private, pace_ms)
+            yield UserClient(self, f"{user.name}-key", user, self.private, pace_ms, by_key=True)
 
     def bootstrap(self) -> dict[int, Address]:
         return {int(node_id): node.address for node_id, node in self.nodes.items()}
@@ -304,7 +327,20 @@ class ClusterWorld:
             yield f"only {journal.transactions.committed} transactions were committed"
         if self.sinks and journal.batches.committed < options.batches_min:
             yield f"only {journal.batches.committed} batches were committed"
+        if options.encrypted and journal.rotations < options.rotations_min:
+            yield f"only {journal.rotations} master keys were rotated"
         yield from self._too_little_of_queues()
+        yield from self._too_little_of_access()
+
+    def _too_little_of_access(self) -> Iterator[str]:
+        options, access = self.options, self.journal.access
+        if self.private:
+            if access.served < options.access_served_min:
+                yield f"only {access.served} requests of users were served"
+            if access.denied < options.access_denied_min:
+                yield f"only {access.denied} requests of users were refused"
+            if access.changes < options.access_changes_min:
+                yield f"only {access.changes} rights were changed"
 
     def _too_little_of_queues(self) -> Iterator[str]:
         options, journal = self.options, self.journal
@@ -410,6 +446,20 @@ class ClusterWorld:
         """Whether clients have got all they wanted; nodes that ended of a fault are started again."""
         self.world.start_all()
         return next(self.waiting_clients(), None) is None
+
+    def has_dropped_old_keys(self) -> bool:
+        """Take away the master keys that nodes do not need; whether every node had nothing left to do."""
+        self.world.start_all()
+        rotations = [
+            None if node.backstage is None else node.backstage.key_rotation for node in self.nodes.values()
+        ]
+        if any(one is None or one.status.phase is not RotationPhase.IDLE for one in rotations):
+            return False
+        for node, rotation in zip(self.nodes.values(), rotations, strict=True):
+            assert rotation is not None
+            assert node.keys is not None
+            self.journal.keys_taken += node.keys.keep({use.name for use in rotation.status.keys})
+        return True
 
     def restart_where_disks_failed(self) -> None:
         """What an operator does: starts nodes anew whose logs have stopped, and replaces damaged disks.

@@ -11,6 +11,8 @@
     sinks            tasks that write in transactions, and drivers that commit them in batches
     queues           those who write what queues have to do, and their consumers
     admin            those who change the metadata
+    master_keys      those who rotate master keys, and take old ones away
+    access           those who log in as users, and those who change what users may
     deletions        those who delete records
     reassignments    those who move partitions
     voters           those who change the metadata quorum

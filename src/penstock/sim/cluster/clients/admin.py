@@ -1,6 +1,6 @@
 """Clients that change the metadata: topics come and go, grow, and are configured."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,11 +25,12 @@ from penstock.core.protocol.messages.incremental_alter_configs import (
 from penstock.core.protocol.schema import ZERO_UUID
 from penstock.core.queues import QueueSettings
 from penstock.sim.checkers.metadata import RegisterChange
-from penstock.sim.cluster.clients.client import ClusterNodes, SimulatedClient
+from penstock.sim.cluster.clients.client import ClusterNodes, SimulatedClient, VersionPolicy
 from penstock.sim.cluster.clients.connection import RequestLost
 from penstock.sim.cluster.node import FLUSH, MINIMUM, SETTING, Register, RegisterKind
 from penstock.sim.cluster.options import (
     JOBS,
+    PRIVATE,
     REDRIVEN,
     RETURNS,
     TOPIC,
@@ -53,8 +54,8 @@ UNCERTAIN = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KA
 class MetadataChange:
     """What a register shall be, how to ask for it, and the error that says that it is so already."""
 
-    register: Register
-    value: bool | int | str
+    register: Hashable
+    value: bool | int | str | bytes | float | None
     # The request in a version, and its one row in a response.
     kind: type[Message]
     request: Callable[[int], Message]
@@ -62,58 +63,15 @@ class MetadataChange:
     already: ErrorCode | None
 
 
-class SimulatedAdmin(SimulatedClient):
-    """Asks any node for one change after the other, each until it is done or fails for good."""
+class MetadataClient(SimulatedClient):
+    """Asks any node for changes, for each until it is done or fails for good."""
 
-    def __init__(self, nodes: ClusterNodes, host: str, options: SimulatedClusterOptions) -> None:
-        super().__init__(nodes, host)
-        # A topic that is never deleted: it is configured, and grows.
-        self._settled = f"{host}-settled"
-        self._partitions = 0
-        self._replicas = options.replicas
-        self._pace_ms = options.pace_ms * 2
-        self._has_fsync_changes = options.fsync is not FsyncMode.EVERY
-        self._topics: list[str] = []
-        self._made = 0
+    def __init__(self, nodes: ClusterNodes, host: str, policy: VersionPolicy | None = None) -> None:
+        super().__init__(nodes, host, policy)
         self._stopped = False
-
-    def start(self) -> None:
-        self._wish(_creation(self._settled, 1, self._replicas), self._begun)
-
-    def _begun(self) -> None:
-        self._partitions = 1
-        self._rest()
 
     def stop(self) -> None:
         self._stopped = True
-
-    def _rest(self) -> None:
-        if not self._stopped:
-            self.after_ms(self._pace_ms * 2 * self.luck.random(), self._step)
-
-    def _step(self) -> None:
-        luck = self.luck.random()
-        if luck < 0.35 or not self._topics:
-            self._made += 1
-            name = f"{self.host}-{self._made}"
-            self._topics.append(name)
-            self._wish(_creation(name, 1, self._replicas), self._rest)
-        elif luck < 0.6:
-            name = self._topics.pop(self.luck.randrange(len(self._topics)))
-            self._wish(_deletion(name), self._rest)
-        elif luck < 0.65 and self._partitions < PARTITIONS_MAX:
-            self._partitions += 1
-            self._wish(_growth(self._settled, self._partitions), self._rest)
-        elif luck < 0.7 and self._replicas > MINIMUM_USUAL and self.host == FIRST_ADMIN:
-            # For a while writes need all replicas.
-            self._wish(_minimum(self._replicas), self._lower)
-        elif luck < 0.8 and self._has_fsync_changes and self.host == FIRST_ADMIN:
-            self._wish(_flush(self.luck.choice((1, 5, 1_000_000))), self._rest)
-        else:
-            self._wish(_setting(self._settled, self.luck.randint(10_000, 1_000_000)), self._rest)
-
-    def _lower(self) -> None:
-        self.after_ms(self._pace_ms, self._wish, _minimum(MINIMUM_USUAL), self._rest)
 
     def _wish(self, wish: MetadataChange, then: Callable[[], None]) -> None:
         change = self.journal.metadata.changing(wish.register, wish.value)
@@ -143,12 +101,70 @@ class SimulatedAdmin(SimulatedClient):
             return True
         if code in UNCERTAIN:
             return False
-        # Too few brokers are there, or the topic is gone because a creation failed.
         metadata.refused(change)
+        return self._gives_up(wish, ErrorCode(code))
+
+    def _gives_up(self, wish: MetadataChange, _code: ErrorCode) -> bool:
+        """Whether a change that was refused is not asked for again."""
+        raise NotImplementedError
+
+
+class SimulatedAdmin(MetadataClient):
+    """Creates topics and deletes them, and changes one that stays."""
+
+    def __init__(self, nodes: ClusterNodes, host: str, options: SimulatedClusterOptions) -> None:
+        super().__init__(nodes, host)
+        # A topic that is never deleted: it is configured, and grows.
+        self._settled = f"{host}-settled"
+        self._partitions = 0
+        self._replicas = options.replicas
+        self._pace_ms = options.pace_ms * 2
+        self._has_fsync_changes = options.fsync is not FsyncMode.EVERY
+        self._topics: list[str] = []
+        self._made = 0
+
+    def start(self) -> None:
+        self._wish(_creation(self._settled, 1, self._replicas), self._begun)
+
+    def _begun(self) -> None:
+        self._partitions = 1
+        self._rest()
+
+    def _rest(self) -> None:
+        if not self._stopped:
+            self.after_ms(self._pace_ms * 2 * self.luck.random(), self._step)
+
+    def _step(self) -> None:
+        luck = self.luck.random()
+        if luck < 0.35 or not self._topics:
+            self._made += 1
+            name = f"{self.host}-{self._made}"
+            self._topics.append(name)
+            self._wish(_creation(name, 1, self._replicas), self._rest)
+        elif luck < 0.6:
+            name = self._topics.pop(self.luck.randrange(len(self._topics)))
+            self._wish(_deletion(name), self._rest)
+        elif luck < 0.65 and self._partitions < PARTITIONS_MAX:
+            self._partitions += 1
+            self._wish(_growth(self._settled, self._partitions), self._rest)
+        elif luck < 0.7 and self._replicas > MINIMUM_USUAL and self.host == FIRST_ADMIN:
+            # For a while writes need all replicas.
+            self._wish(_minimum(self._replicas), self._lower)
+        elif luck < 0.8 and self._has_fsync_changes and self.host == FIRST_ADMIN:
+            self._wish(_flush(self.luck.choice((1, 5, 1_000_000))), self._rest)
+        else:
+            self._wish(_setting(self._settled, self.luck.randint(10_000, 1_000_000)), self._rest)
+
+    def _lower(self) -> None:
+        self.after_ms(self._pace_ms, self._wish, _minimum(MINIMUM_USUAL), self._rest)
+
+    def _gives_up(self, wish: MetadataChange, _code: ErrorCode) -> bool:
+        # Too few brokers are there, or the topic is gone because a creation failed.
+        assert isinstance(wish.register, Register)
         return wish.register.topic not in (self._settled, TOPIC)
 
 
-class TopicCreator(SimulatedClient):
+class TopicCreation(SimulatedClient):
     """The first client of a cluster: asks until the topics are there that all others work with."""
 
     def __init__(self, nodes: ClusterNodes, options: SimulatedClusterOptions) -> None:
@@ -169,6 +185,9 @@ class TopicCreator(SimulatedClient):
             # Whoever moves dead letters gives them the time of its own clock.
             configs["message.timestamp.after.max.ms"] = str(2**62)
             self._wishes.append(_creation(REDRIVEN, options.partitions, options.replicas, configs))
+        if options.access_users:
+            configs = {"min.insync.replicas": options.topic_configs["min.insync.replicas"]}
+            self._wishes.append(_creation(PRIVATE, options.partitions, options.replicas, configs))
         if options.consumer_members:
             self._wishes.append(_creation(RETURNS, options.partitions, options.replicas))
 

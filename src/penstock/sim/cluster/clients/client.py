@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+from penstock.core.metadata import MetadataImage
 from penstock.core.model import MILLISECOND, NodeId
 from penstock.core.protocol import ErrorCode, Message
 from penstock.core.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -57,6 +58,9 @@ class ClusterNodes(Protocol):
 
     def newest_term(self) -> int:
         """The newest term of the quorum that any node knows, for the checkers."""
+
+    def newest_image(self) -> MetadataImage | None:
+        """What the node knows that knows most, for the checkers."""
 
     def node(self, node_id: int) -> ClusterNode:
         """A node as the checkers see it: clients have no use for it."""

@@ -31,7 +31,7 @@ from penstock.core.records import Record, write_batch
 from penstock.sim.checkers.queues import (
     DRIFT,
     QueueDelivery,
-    QueuedRecord,
+    SentRecord,
     SettleAction,
     Settlement,
 )
@@ -86,14 +86,14 @@ def look_at_clocks(client: SimulatedClient) -> None:
             client.journal.queues.clock_is_off(skew_ms)
 
 
-class Job(NamedTuple):
+class ReceivedWork(NamedTuple):
     """What one response brought."""
 
     deliveries: list[QueueDelivery]
     receipts: Mapping[QueueDelivery, str]
     lease_ms: int
 
-    def of(self, deliveries: list[QueueDelivery]) -> "Job":
+    def of(self, deliveries: list[QueueDelivery]) -> "ReceivedWork":
         """A part of it."""
         return self._replace(deliveries=deliveries)
 
@@ -142,7 +142,7 @@ class JobProducer(IdempotentProducer):
             ttl_ms = luck.randint(TTL_MS_MIN, TTL_MS_MAX)
             expires_at = now_ms + ttl_ms
             headers.append((TTL_MS, b"%d" % ttl_ms))
-        self.journal.queues.sending(place, value, QueuedRecord(key, deliver_at, expires_at))
+        self.journal.queues.sending(place, value, SentRecord(key, deliver_at, expires_at))
         return Record(0, now_ms, key, value, tuple(headers))
 
 
@@ -209,7 +209,7 @@ class QueueConsumer(SimulatedClient):
                     asked + lease_ns - lease_ns // DRIFT,
                 )
                 if group.is_transactional and self.journal.transactions.delivered(self.host, delivery.value):
-                    self._checker.sending(delivery.place, delivery.value, QueuedRecord())
+                    self._checker.sending(delivery.place, delivery.value, SentRecord())
                 self._checker.delivered(delivery, wall_ms(self.now))
                 got.append(delivery)
                 receipts[delivery] = row.receipt
@@ -222,33 +222,33 @@ class QueueConsumer(SimulatedClient):
                     self._unexpected("QueueReceive", reply.error_code)
                 self.after_ms(self.backoff_ms(), self._rest)
             else:
-                self._work(Job(got, receipts, lease_ms))
+                self._work(ReceivedWork(got, receipts, lease_ms))
 
         patience_ns = (wait_ms + PATIENCE_MS) * MILLISECOND
         self.ask(self.any_node(), request, 0, answered, observe, patience_ns)
 
-    def _work(self, job: Job) -> None:
+    def _work(self, work: ReceivedWork) -> None:
         """Do something about what was received, and rest when that is done."""
         luck = self.luck
-        if not job.deliveries:
+        if not work.deliveries:
             self._rest()
             return
         if self._is_draining:
-            self._settle(job, job.deliveries, SettleAction.ACKNOWLEDGE, self._rest)
+            self._settle(work, work.deliveries, SettleAction.ACKNOWLEDGE, self._rest)
             return
         fate = luck.random()
         if fate < DIES:
             self._die()
         elif (fate := fate - DIES) < OVERSLEEPS:
-            self.after_ms(job.lease_ms * (0.9 + 0.6 * luck.random()), self._finish, job)
+            self.after_ms(work.lease_ms * (0.9 + 0.6 * luck.random()), self._finish, work)
         elif (fate := fate - OVERSLEEPS) < RENEWS:
-            self.after_ms(job.lease_ms * 0.6 * luck.random(), self._renew, job)
+            self.after_ms(work.lease_ms * 0.6 * luck.random(), self._renew, work)
         elif (fate := fate - RENEWS) < RELEASES:
-            self._release(job, job.deliveries)
+            self._release(work, work.deliveries)
         elif (fate := fate - RELEASES) < REJECTS:
-            self._settle(job, job.deliveries, SettleAction.REJECT, self._rest)
+            self._settle(work, work.deliveries, SettleAction.REJECT, self._rest)
         else:
-            self.after_ms(WORK_MS_MAX * luck.random(), self._finish, job)
+            self.after_ms(WORK_MS_MAX * luck.random(), self._finish, work)
 
     def _die(self) -> None:
         """Whoever comes next knows nothing of what this one had."""
@@ -256,37 +256,37 @@ class QueueConsumer(SimulatedClient):
         self._born += 1
         self._rest()
 
-    def _finish(self, job: Job) -> None:
+    def _finish(self, work: ReceivedWork) -> None:
         """Acknowledge, but for what is poison."""
-        good = [each for each in job.deliveries if self._is_draining or not is_poison(each.value)]
-        poison = [each for each in job.deliveries if each not in good]
+        good = [each for each in work.deliveries if self._is_draining or not is_poison(each.value)]
+        poison = [each for each in work.deliveries if each not in good]
         then: Callable[[], None] = self._rest
         if self.luck.random() < ONE_BY_ONE and len(good) > 1:
             # The others stay leased meanwhile.
             good, later = good[:1], good[1:]
-            then = partial(self.after_ms, WORK_MS_MAX * self.luck.random(), self._finish, job.of(later))
+            then = partial(self.after_ms, WORK_MS_MAX * self.luck.random(), self._finish, work.of(later))
         if poison:
-            then = partial(self._release, job, poison, then)
-        self._settle(job, good, SettleAction.ACKNOWLEDGE, then)
+            then = partial(self._release, work, poison, then)
+        self._settle(work, good, SettleAction.ACKNOWLEDGE, then)
 
     def _release(
-        self, job: Job, deliveries: list[QueueDelivery], then: Callable[[], None] | None = None
+        self, work: ReceivedWork, deliveries: list[QueueDelivery], then: Callable[[], None] | None = None
     ) -> None:
         delay_ms = self.luck.choice(DELAYS_MS)
-        self._settle(job, deliveries, SettleAction.RELEASE, then or self._rest, delay_ms=delay_ms)
+        self._settle(work, deliveries, SettleAction.RELEASE, then or self._rest, delay_ms=delay_ms)
 
-    def _renew(self, job: Job) -> None:
+    def _renew(self, work: ReceivedWork) -> None:
         """Once, for as long or twice as long as before; then work on."""
-        job = job._replace(lease_ms=job.lease_ms * self.luck.randint(1, 2))
+        work = work._replace(lease_ms=work.lease_ms * self.luck.randint(1, 2))
 
         def work_on() -> None:
-            self.after_ms(job.lease_ms * self.luck.random(), self._finish, job)
+            self.after_ms(work.lease_ms * self.luck.random(), self._finish, work)
 
-        self._settle(job, job.deliveries, SettleAction.RENEW, work_on)
+        self._settle(work, work.deliveries, SettleAction.RENEW, work_on)
 
     def _settle(
         self,
-        job: Job,
+        work: ReceivedWork,
         deliveries: list[QueueDelivery],
         action: SettleAction,
         then: Callable[[], None],
@@ -298,11 +298,11 @@ class QueueConsumer(SimulatedClient):
         if not deliveries:
             then()
             return
-        lease_ms = job.lease_ms if action is SettleAction.RENEW else -1
+        lease_ms = work.lease_ms if action is SettleAction.RENEW else -1
         request = QueueSettleRequest(
             group_id=self._group.name,
             action=action.value,
-            receipts=tuple(job.receipts[each] for each in deliveries),
+            receipts=tuple(work.receipts[each] for each in deliveries),
             delay_ms=-1 if delay_ms is None else delay_ms,
             lease_ms=lease_ms,
             reason="of the simulation",
@@ -325,7 +325,7 @@ class QueueConsumer(SimulatedClient):
                     deliveries if reply.error_code else list(itertools.compress(deliveries, map(not_, known)))
                 )
             if left and tries < TRIES_MAX and not self._stopped:
-                again = partial(self._settle, job, left, action, then, delay_ms=delay_ms, tries=tries + 1)
+                again = partial(self._settle, work, left, action, then, delay_ms=delay_ms, tries=tries + 1)
                 self.after_ms(self.backoff_ms(), again)
             else:
                 then()
@@ -366,14 +366,14 @@ class QueueTransactionClient(TransactionClient):
         # The queue's coordinator adds its partition to the transaction, as leaders do (KIP-890).
         super().__init__(nodes, host, is_new=True)
 
-    def acknowledge(self, group: QueueGroup, job: Job, then: Then) -> None:
+    def acknowledge(self, group: QueueGroup, work: ReceivedWork, then: Then) -> None:
         """Have the transaction finish the records; without a response the transaction is to be aborted."""
         history = self._ongoing()
         checker = self.nodes.journal.queues
         request = QueueSettleRequest(
             group_id=group.name,
             action=SettleAction.ACKNOWLEDGE.value,
-            receipts=tuple(job.receipts[each] for each in job.deliveries),
+            receipts=tuple(work.receipts[each] for each in work.deliveries),
             transactional_id=self.transactional_id,
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
@@ -381,7 +381,7 @@ class QueueTransactionClient(TransactionClient):
         asked = self.checker.asking(self.transactional_id, self.incarnation, "QueueSettle")
         settlements = [
             checker.settling(each, Settlement(SettleAction.ACKNOWLEDGE, self.now, transaction=history))
-            for each in job.deliveries
+            for each in work.deliveries
         ]
 
         def answered(reply: object) -> None:
@@ -401,7 +401,7 @@ class QueueTransactionClient(TransactionClient):
                 then(self._refused("QueueSettle", worst))
 
         patience_ns = PATIENCE_MS * MILLISECOND
-        observe = partial(observe_results, self, job.deliveries, settlements)
+        observe = partial(observe_results, self, work.deliveries, settlements)
         self.ask(self.any_node(), request, 0, self.now_only(answered), observe, patience_ns)
 
 
@@ -424,16 +424,16 @@ class QueueTransactor(QueueConsumer):
         self._client.close()
         super()._die()
 
-    def _finish(self, job: Job) -> None:
-        good = [each for each in job.deliveries if not is_poison(each.value)]
+    def _finish(self, work: ReceivedWork) -> None:
+        good = [each for each in work.deliveries if not is_poison(each.value)]
         if self._is_draining or not good or self.luck.random() >= TRANSACTS:
-            super()._finish(job)
+            super()._finish(work)
         elif self._client.needs_init:
-            self._client.init(partial(self._transact, job.of(good)))
+            self._client.init(partial(self._transact, work.of(good)))
         else:
-            self._transact(job.of(good))
+            self._transact(work.of(good))
 
-    def _transact(self, job: Job) -> None:
+    def _transact(self, work: ReceivedWork) -> None:
         client, luck = self._client, self.luck
         history = client.begin()
         if luck.random() < DIES_IN_TRANSACTION:
@@ -441,7 +441,7 @@ class QueueTransactor(QueueConsumer):
 
         def sent(refusal: Refusal | None) -> None:
             if refusal is None:
-                client.acknowledge(self._group, job, added)
+                client.acknowledge(self._group, work, added)
             else:
                 self._trouble(refusal)
 
@@ -456,7 +456,7 @@ class QueueTransactor(QueueConsumer):
                 client.abandon()
             self._rest()
 
-        client.send(luck.choice(self._outputs), client.values(len(job.deliveries)), sent)
+        client.send(luck.choice(self._outputs), client.values(len(work.deliveries)), sent)
 
     def _die_in(self, history: TransactionHistory) -> None:
         if self._client.transaction is history:
