@@ -8,21 +8,45 @@ librdkafka rejects the names it does not know.
 
 Spark lower-cases the keys of `dict(options)`, so every lookup here ignores case.
 
-Left out: Java key stores (JKS), Kerberos, OAuth, and anything that names a Java class.
+A login need not stand among the options, which Spark shows in plans and logs. Kafka's config providers are
+honoured (`${file:/path:key}`, `${env:NAME}`), `loginFile` names a file, and beneath both is what
+`penstock.client.login_file` finds in the environment. All of it is read where the query is planned; tasks
+get the values.
+
+Left out: Java key stores (JKS), Kerberos, OAuth but for clients' credentials, and anything that names another
+Java class.
 """
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import overload
 
 from penstock.client import Endpoint
+from penstock.client.login_file import login_options, read_login_file
+from penstock.core.model import PenstockError
+from penstock.security.private_files import SecretExposed, read_private
 from penstock.spark.errors import SparkOptionError
 
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 _JAAS = re.compile(r"^\s*(?P<module>[\w.$]+)\s+\w+\s*(?P<arguments>.*?);?\s*$", re.DOTALL)
 _ARGUMENT = re.compile(r"""([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;"']+)""")
 _ESCAPE = re.compile(r"\\(.)")
-_MECHANISMS = {"PlainLoginModule": "PLAIN", "ScramLoginModule": None}
+_OAUTH_MODULE = "OAuthBearerLoginModule"
+_MECHANISMS = {"PlainLoginModule": "PLAIN", "ScramLoginModule": None, _OAUTH_MODULE: "OAUTHBEARER"}
+# What a client says of itself to who gives it tokens: in JAAS lines, and as settings since Kafka 4.1.
+_OAUTH_ARGUMENTS = {"clientId": "client.id", "clientSecret": "client.secret", "scope": "scope"}
+_OAUTH_SETTINGS = {
+    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
+}
+_TOKEN_ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
+# It does what librdkafka does by itself.
+_LOGIN_HANDLER, _OAUTH_HANDLER = "sasl.login.callback.handler.class", "OAuthBearerLoginCallbackHandler"
+_PROVIDERS = "config.providers"
+_SECRET_BYTES_MAX = 1 << 20
+_REFERENCE = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
 # A PEM given as text; the Java client takes it in the same form.
 _RENAMED_TEXT = {
     "ssl.truststore.certificates": "ssl.ca.pem",
@@ -41,6 +65,7 @@ _UNKNOWN = frozenset({
     "security.providers",
 })  # fmt: skip
 PREFIX = "kafka."
+LOGIN_FILE = "loginFile"
 BOOTSTRAP = "bootstrap.servers"
 _BYTES_ONLY = "keys and values are bytes; cast the columns instead"
 _SPARK_KEEPS_OFFSETS = "Spark keeps the offsets of a query in its checkpoint"
@@ -156,7 +181,9 @@ def translate_security(given: Mapping[str, str]) -> dict[str, str]:
             )
     if (jaas := settings.pop("sasl.jaas.config", None)) is not None:
         settings = _from_jaas(jaas) | settings
-    for java, ours in _RENAMED_TEXT.items():
+    if _TOKEN_ENDPOINT in settings:
+        settings.setdefault("sasl.oauthbearer.method", "oidc")
+    for java, ours in (_RENAMED_TEXT | _OAUTH_SETTINGS).items():
         if java in settings:
             settings[ours] = settings.pop(java)
     _translate_trust_store(settings)
@@ -176,6 +203,13 @@ def _from_jaas(line: str) -> dict[str, str]:
     if module not in _MECHANISMS:
         raise SparkOptionError(name, f"{module} is not supported, only {' and '.join(_MECHANISMS)}")
     arguments = {key: _plain(value) for key, value in _ARGUMENT.findall(parts["arguments"])}
+    if module == _OAUTH_MODULE:
+        found = {
+            f"sasl.oauthbearer.{ours}": arguments[java]
+            for java, ours in _OAUTH_ARGUMENTS.items()
+            if java in arguments
+        }
+        return found | {"sasl.mechanism": "OAUTHBEARER"}
     missing = [key for key in ("username", "password") if key not in arguments]
     if missing:
         raise SparkOptionError(name, f"{module} has no {' and no '.join(missing)}")
@@ -234,18 +268,82 @@ def kafka_settings(options: Mapping[str, str]) -> dict[str, str]:
         for key, value in options.items()
         if key.lower().startswith(PREFIX) and value is not None
     }
+    given = _with_references(given)
     bootstrap = given.pop(BOOTSTRAP, "").strip()
     if not bootstrap:
         raise SparkOptionError(PREFIX + BOOTSTRAP, "is required: host:port of one broker or more")
+    if given.get(_LOGIN_HANDLER, "").rpartition(".")[2] == _OAUTH_HANDLER:
+        del given[_LOGIN_HANDLER]
     for name in given:
         _refuse(name)
-    settings = {BOOTSTRAP: bootstrap}
+    settings = _login(options) | {BOOTSTRAP: bootstrap}
     for name, value in translate_security(given).items():
         if name == "buffer.memory":
             settings["queue.buffering.max.kbytes"] = _kilobytes(value)
         elif name not in _WITHOUT_MEANING:
             settings[_RENAMED.get(name, name)] = value
     return settings
+
+
+def _login(options: Mapping[str, str]) -> dict[str, str]:
+    """The settings in the file that is named by an option, or else what the environment has."""
+    file = option(options, LOGIN_FILE)
+    given = login_options(os.environ) if file is None else read_login_file(file, f"option {LOGIN_FILE}")
+    return translate_security(given)
+
+
+def _with_references(given: Mapping[str, str]) -> dict[str, str]:
+    """`given` without config providers, and with what they provide where a value refers to it."""
+    names = [name.strip() for name in given.get(_PROVIDERS, "").split(",") if name.strip()]
+    providers = {name: _provider(given, name) for name in names}
+    settings = {key: value for key, value in given.items() if not key.startswith(_PROVIDERS)}
+
+    def provided(found: re.Match[str]) -> str:
+        name, path, key = found.groups()
+        if name not in providers:
+            return found[0]
+        try:
+            return providers[name](path or "", key)
+        except (PenstockError, OSError, UnicodeDecodeError, KeyError) as error:
+            why = "there is none" if isinstance(error, KeyError) else error
+            raise SparkOptionError(f"{PREFIX}{_PROVIDERS}", f"{found[0]}: {why}") from None
+
+    return {key: _REFERENCE.sub(provided, value) for key, value in settings.items()}
+
+
+def _provider(given: Mapping[str, str], name: str) -> "_Provider":
+    """One of Kafka's own providers; SparkOptionError for another one, and for what it is told besides."""
+    key = f"{_PROVIDERS}.{name}.class"
+    kind = given.get(key, "").rpartition(".")[2]
+    if kind not in _KINDS:
+        raise SparkOptionError(PREFIX + key, f"must be one of {', '.join(_KINDS)}, as Kafka has them")
+    for other in given:
+        if other.startswith(f"{_PROVIDERS}.{name}.") and other != key:
+            raise SparkOptionError(PREFIX + other, "is not supported")
+    return _KINDS[kind]
+
+
+def _from_file(path: str, key: str) -> str:
+    return read_login_file(path, "a config provider")[key]
+
+
+def _from_environment(_: str, key: str) -> str:
+    return os.environ[key]
+
+
+def _from_directory(path: str, key: str) -> str:
+    try:
+        return read_private(Path(path) / key, _SECRET_BYTES_MAX).decode()
+    except SecretExposed as error:
+        raise PenstockError(str(error)) from None
+
+
+_Provider = Callable[[str, str], str]
+_KINDS: Mapping[str, _Provider] = {
+    "FileConfigProvider": _from_file,
+    "EnvVarConfigProvider": _from_environment,
+    "DirectoryConfigProvider": _from_directory,
+}
 
 
 def kafka_endpoint(settings: Mapping[str, str]) -> Endpoint:

@@ -1,6 +1,7 @@
 """`penstock generate`: made-up metrics into a topic."""
 
 import json
+import os
 import signal
 import sys
 import time
@@ -88,12 +89,15 @@ def generate(  # noqa: PLR0913 - one parameter per flag
     holds was sent and confirmed all the same.
     """
     from penstock.client import Endpoint
+    from penstock.client.login_file import login_options, refuse_secrets
     from penstock.spark.generator.records import GeneratorPlan
 
+    given = dict(_assignment(text) for text in options or ())
+    refuse_secrets("--option", given)
     wanted = COUNT_DEFAULT if count is None and seconds is None else count
     start = _start_ms(wanted, series, interval_ms) if start_ms is None else start_ms
     plan = GeneratorPlan(wanted, start, series, interval_ms, late, duplicates, malformed, late_ms_max, seed)
-    endpoint = Endpoint(bootstrap, dict(_assignment(text) for text in options or ()))
+    endpoint = Endpoint(bootstrap, {**login_options(os.environ), **given})
     outcome = _run(plan, endpoint, topic, GeneratorLimits(rate, seconds), points, close=close)
     _show(topic, outcome, as_json)
 

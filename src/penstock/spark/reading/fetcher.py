@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from penstock.client import Disconnected, Endpoint
+from penstock.client import ClientError, Disconnected, Endpoint
 from penstock.client.connection import BrokerAddress, BrokerConnection
+from penstock.client.connection_security import ConnectionSecurity
 from penstock.core.model import MILLISECOND
 from penstock.core.protocol import ZERO_UUID, ErrorCode
 from penstock.core.protocol.messages.fetch import (
@@ -76,9 +77,12 @@ class LeaderConnection:
 class BrokerDirectory:
     """The brokers and leaders that the last Metadata response named."""
 
-    def __init__(self, bootstrap: str, options: ReaderOptions) -> None:
+    def __init__(
+        self, bootstrap: str, options: ReaderOptions, security: ConnectionSecurity | None = None
+    ) -> None:
         self._bootstrap = Endpoint(bootstrap).addresses()
         self._options = options
+        self._security = security
         self._connections: dict[BrokerAddress, BrokerConnection] = {}
         self._leaders: dict[tuple[str, int], LeaderConnection] = {}
         # The bootstrap addresses may be those of a broker that is away.
@@ -139,6 +143,7 @@ class BrokerDirectory:
                 address,
                 client_id=self._options.client_id,
                 request_seconds=self._options.request_ms / 1000,
+                security=self._security,
             )
             self._connections[address] = connection
         return connection
@@ -250,6 +255,9 @@ class OffsetRangeFetcher:
         except BrokerError as error:
             self._start_over()
             self._trouble.refused(self._position, error.code)
+        except ClientError as error:
+            # Another try would be refused as well.
+            raise PipelineError(f"{self._span}: {error}") from None
         return None
 
     def _start_over(self) -> None:

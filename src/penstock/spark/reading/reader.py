@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from penstock.client import ClientError, Endpoint
+from penstock.client.connection import security_of
+from penstock.client.connection_security import ConnectionSecurity
 from penstock.client.consumer import PartitionConsumer, PollResult
 from penstock.client.visible_batches import shown_batches
 from penstock.core.records import CorruptBatch
@@ -45,19 +47,23 @@ def open_reader(
 ) -> OffsetRangeReader:
     """A reader for these settings (librdkafka's names); it connects when it is first used.
 
-    Plain connections are read by our own reader, everything else by librdkafka.
+    Connections of ours are read by our own reader; logins that they do not have are left to librdkafka.
     """
     options = reader_options(
         settings, include_headers=include_headers, rows_max=rows_max, timeout_ms=timeout_ms
     )
-    if settings.get("security.protocol", "plaintext").lower() == "plaintext":
-        return SocketReader(settings["bootstrap.servers"], options)
-
-    return LibrdkafkaReader(settings, options)
+    bootstrap = settings["bootstrap.servers"]
+    endpoint = Endpoint(bootstrap, {name: settings[name] for name in settings if name != "bootstrap.servers"})
+    if endpoint.needs_librdkafka:
+        return LibrdkafkaReader(settings, options)
+    try:
+        return SocketReader(bootstrap, options, security_of(endpoint))
+    except ClientError as error:
+        raise PipelineError(str(error)) from None
 
 
 class LibrdkafkaReader:
-    """For what our own reader does not speak: SASL and TLS."""
+    """For logins that our own reader does not have, such as OAUTHBEARER."""
 
     def __init__(self, settings: Mapping[str, str], options: ReaderOptions) -> None:
         own = ("bootstrap.servers", "isolation.level")
@@ -164,10 +170,12 @@ class _SpanRead:
 
 
 class SocketReader:
-    """Plain sockets, our own codec, Arrow out of the bytes as they came."""
+    """Sockets of ours, our own codec, Arrow out of the bytes as they came."""
 
-    def __init__(self, bootstrap: str, options: ReaderOptions) -> None:
-        self._cluster = BrokerDirectory(bootstrap, options)
+    def __init__(
+        self, bootstrap: str, options: ReaderOptions, security: ConnectionSecurity | None = None
+    ) -> None:
+        self._cluster = BrokerDirectory(bootstrap, options, security)
         self._options = options
 
     def close(self) -> None:

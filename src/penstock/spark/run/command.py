@@ -16,6 +16,7 @@ from typing import Any
 
 import typer
 
+from penstock.client.login_file import refuse_secrets
 from penstock.spark.errors import SparkOptionError
 from penstock.spark.run.registry import BatchJob, Pipeline, UnknownPipeline
 
@@ -195,6 +196,7 @@ def run(
     cores_of(master, this_machine())
     found: Any = find(name)
     overrides = pairs("set", settings)
+    refuse_secrets("--set", [name.removeprefix("kafka.").removeprefix("kafka.") for name in overrides])
     if bootstrap is not None:
         overrides["bootstrap"] = bootstrap
     if state_dir is not None:

@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.client.login_file import login_environment
 from penstock.spark.errors import PipelineError, SparkOptionError
 from penstock.spark.run.java import find_java
 
@@ -148,7 +149,8 @@ def open_session(options: SparkSessionOptions) -> Iterator["SparkSession"]:
     if find_spec("pyspark") is None:
         raise SparkMissing("the pipeline needs Spark; get it with: pip install 'penstock[spark,jdk]'")
     conf = configuration(options)
-    os.environ.update(environment(options.master))
+    # Where queries are planned: processes of Spark's, which know their environment alone.
+    os.environ.update(environment(options.master) | login_environment({}))
     spark = _opened(options, conf)
     try:
         yield spark

@@ -1,7 +1,7 @@
 """The driver's side of batch commit: one request commits what all tasks of a batch wrote.
 
-It is an API of Penstock's own, so librdkafka has no call for it: it goes over a plain connection, to the
-first of the bootstrap brokers that responds. Where the connection must be another one, there is no
+It is an API of Penstock's own, so librdkafka has no call for it: it goes over a connection of ours, to the
+first of the bootstrap brokers that responds. Where the login is one that ours do not have, there is no
 batch commit here.
 """
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from penstock.client import Disconnected
+from penstock.client import ClientError, Disconnected
 from penstock.client.connection import BrokerConnection, api_of, security_of
 from penstock.client.coordinator import COORDINATOR_CHANGES, TRANSACTION, error_name, find_coordinator
 from penstock.core.model import MILLISECOND
@@ -58,7 +58,7 @@ class BatchCommitter:
     @staticmethod
     def speaks(settings: Mapping[str, str]) -> bool:
         """Whether the broker could be asked at all."""
-        return settings.get("security.protocol", "plaintext").strip().lower() == "plaintext"
+        return not kafka_endpoint(settings).needs_librdkafka
 
     def is_offered(self) -> bool:
         """Whether the broker announces batch commit."""
@@ -110,6 +110,8 @@ class BatchCommitter:
                         connection.close()
                 except (Disconnected, _NotNow) as error:
                     why = str(error)
+                except ClientError as error:
+                    raise PipelineError(str(error)) from None
             if clock.now() >= deadline:
                 raise PipelineError(f"{self._endpoint.bootstrap}: {why}")
             time.sleep(pause)

@@ -19,7 +19,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from penstock.client import ANY_PARTITION, BulkProducer, ClientError, OpenTransactionProducer, SingleRecord
@@ -125,7 +125,7 @@ class TopicDelivery(Protocol):
 class AtLeastOnceDelivery:
     """Every record is acknowledged before its task ends; a second try sends it a second time."""
 
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = field(repr=False)
 
     def open(self, task: TaskId) -> TaskDelivery:
         return _Acknowledged(self.settings, task)
@@ -193,7 +193,7 @@ def _one_line() -> Iterator[None]:
 class ExactlyOnceDelivery:
     """Tasks write in open transactions; the driver commits all of them at once, or none."""
 
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = field(repr=False)
 
     def open(self, task: TaskId) -> TaskDelivery:
         return _Transactional(self.settings, task)
@@ -272,10 +272,7 @@ def _why_not_exactly_once(settings: Mapping[str, str]) -> str | None:
     """None if the broker announces batch commit, and we can ask for it."""
     # Known without a broker, and so said without waiting for one.
     if not BatchCommitter.speaks(settings):
-        return (
-            "exactly-once needs a plain connection to the broker, and"
-            f" kafka.security.protocol is {settings['security.protocol']}"
-        )
+        return "exactly-once needs a login with PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, or with a certificate"
     if not BatchCommitter(settings, OFFER_PATIENCE_MS).is_offered():
         return f"exactly-once needs batch commit, which the broker at {settings[BOOTSTRAP]} does not have"
     return None

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.client import settings_refused
@@ -16,7 +16,7 @@ AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
 # What the broker offers: exactly-once if it has batch commit.
 BEST = "best"
-OPTIONS = ("topic", "delivery", "txnAppId", "txnVersion", "kafka.*")
+OPTIONS = ("topic", "delivery", "txnAppId", "txnVersion", "loginFile", "kafka.*")
 # Spark's own, and the official connector's: headers are written wherever there is a column of them.
 _WITHOUT_MEANING = ("path", "checkpointLocation", "includeHeaders")
 TOPIC_MISSING = "there is no column topic; set the option topic or add the column"
@@ -35,7 +35,7 @@ COLUMNS = frozenset(_EXPECTED)
 class SinkOptions:
     """Where to write and with which guarantee; `topic` is None when a column names it."""
 
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = field(repr=False)
     topic: str | None = None
     delivery: str = BEST
     # What a batch job is known by when it is run again; a streaming query has its id and its batches.

@@ -11,7 +11,7 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from penstock.client import EARLIEST, LATEST, PATIENCE_MS, TopicCatalog, TopicInfo
@@ -30,7 +30,7 @@ OPTIONS = (
     "subscribe", "subscribePattern", "assign", "startingTimestamp", "startingOffsetsByTimestamp",
     "startingOffsets", "startingOffsetsByTimestampStrategy", *_ENDINGS, "failOnDataLoss", "includeHeaders",
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions",
-    "maxRecordsPerPartition", "group", "topicIds", "retryTimeoutMs",
+    "maxRecordsPerPartition", "group", "topicIds", "retryTimeoutMs", "loginFile",
 )  # fmt: skip
 # The official connector's, about consumers that do not exist here; and Spark's own.
 WITHOUT_MEANING = (
@@ -303,7 +303,7 @@ def _refuse(position: OffsetOption, moment: int) -> None:
 class SourceOptions:
     """The options of a query that reads topics."""
 
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = field(repr=False)
     selection: TopicSelection
     starting: OffsetOption
     ending: OffsetOption

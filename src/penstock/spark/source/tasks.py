@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
@@ -38,7 +38,7 @@ class TopicInputPartition(InputPartition):
 class TaskReader:
     """Everything a task needs to know beside its span; travels with it."""
 
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = field(repr=False)
     include_headers: bool
     fail_on_data_loss: bool
     timeout_ms: int
