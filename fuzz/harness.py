@@ -76,7 +76,8 @@ def fuzz(target: Target, *, seed: int, count: int | None = None, seconds: float 
             started = started or time.monotonic()
             if done == count or (done and seconds is not None and time.monotonic() - started > seconds):
                 break
-            _measure(done % MEASURED_PERIOD < MEASURED_INPUTS)
+            # Not the first one: what is made once in a process is no input's doing.
+            _measure(0 < done % MEASURED_PERIOD <= MEASURED_INPUTS)
             reason = judge(target, data, is_valid=is_valid)
             done += 1
             if reason is not None:
@@ -87,6 +88,7 @@ def fuzz(target: Target, *, seed: int, count: int | None = None, seconds: float 
 def replay(target: Target, data: bytes) -> str | None:
     """What is wrong with one input, or None."""
     with _watched():
+        _run(target, target.seed(random.Random(target.name)), is_valid=True)
         _measure(True)
         return judge(target, data, is_valid=False)
 
