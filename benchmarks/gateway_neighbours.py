@@ -23,6 +23,7 @@ from statistics import median
 
 from penstock.cli.bench.gateway_load import (
     GatewayLoad,
+    GatewayServer,
     dequeue_websocket,
     enqueue_websocket,
     grpc_topic,
@@ -79,14 +80,14 @@ def _begin(has_begun: Event, run: Callable[[GatewayLoad], LoadResult], load: Gat
     run(load)
 
 
-def enqueue_and_dequeue(address: tuple[str, int], topic: str, load: GatewayLoad) -> LoadResult:
+def enqueue_and_dequeue(server: GatewayServer, topic: str, load: GatewayLoad) -> LoadResult:
     """What is enqueued is dequeued and acknowledged, a moment at a time."""
     moment = replace(load, messages=400 * load.batch)
     done = elapsed_ns = cpu_ns = 0
     while elapsed_ns < load.seconds_max * 1e9:
         for result in (
-            enqueue_websocket(address, topic, moment),
-            dequeue_websocket(address, topic, "bench", replace(moment, ahead=2)),
+            enqueue_websocket(server, topic, moment),
+            dequeue_websocket(server, topic, "bench", replace(moment, ahead=2)),
         ):
             elapsed_ns += result.elapsed_ns
             cpu_ns += result.client_cpu_ns
@@ -132,14 +133,14 @@ def main() -> None:
     given = parser.parse_args()
     with ExitStack() as stack:
         node = stack.enter_context(throw_away_broker((), None))
-        http = Endpoint(node.http).addresses()[0]
+        http, grpc = GatewayServer.at(node.http), GatewayServer.at(node.grpc)
         logs = [stack.enter_context(rest_topic(http, PARTITIONS)) for _ in range(3)]
-        streamed = stack.enter_context(grpc_topic(node.grpc, PARTITIONS))
+        streamed = stack.enter_context(grpc_topic(grpc, PARTITIONS))
         framed = GatewayLoad(EVER, 100, connections=4, ahead=4)
         neighbours = [
             Neighbour("rest", GatewayLoad(EVER), partial(publish_rest, http, logs[0])),
             Neighbour("rest batches", GatewayLoad(EVER, 100), partial(publish_rest, http, logs[1])),
-            Neighbour("grpc", framed, partial(publish_grpc, node.grpc, streamed)),
+            Neighbour("grpc", framed, partial(publish_grpc, grpc, streamed)),
             Neighbour("websocket", framed, partial(enqueue_and_dequeue, http, logs[2])),
         ]
         target = BenchTarget("penstock", Endpoint(node.bootstrap), node.pid)

@@ -37,6 +37,7 @@ from typing import Any, Protocol
 from benchmarks.amqp import AmqpQueue
 from benchmarks.cluster.nodes import nodes
 from penstock.cli.bench.queue_load import QueueLoad, fill, receive_and_ack
+from penstock.client import Endpoint
 
 GROUP, TOPIC = "workers", "jobs"
 START_SECONDS = 60.0
@@ -82,15 +83,15 @@ class PenstockQueue:
     name = "penstock"
 
     def __init__(self, address: tuple[str, int], partitions: int) -> None:
-        self._address = address
+        self._endpoint = Endpoint(f"{address[0]}:{address[1]}")
         self._partitions = partitions
 
     def publish(self, load: Load) -> None:
-        result = fill(self._address, TOPIC, self._load(load))
+        result = fill(self._endpoint, TOPIC, self._load(load))
         assert result.messages == load.messages
 
     def consume(self, load: Load) -> None:
-        result = receive_and_ack(self._address, TOPIC, GROUP, self._load(load))
+        result = receive_and_ack(self._endpoint, TOPIC, GROUP, self._load(load))
         assert result.messages >= load.messages
 
     def _load(self, load: Load) -> QueueLoad:

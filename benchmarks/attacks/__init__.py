@@ -14,12 +14,14 @@
     groups        groups that never settle
     admin         topics and partitions without end
     gateway       REST, WebSocket and gRPC
+    secured       handshakes, logins, refusals, and what administrators add, with security on
     host          a stalled process, few descriptors, a full disk, a damaged file
 
     well_behaved  a producer and a consumer group that must not feel any of it
     nodes         the nodes that are attacked
     run           one attack: before, meanwhile, afterwards, after `kill -9`
     together      all of them at once, for minutes
+    niceness      who goes first where processor time is short
     figures       the row that is printed, and the goals
 
 Each attack has nodes of its own, started for it. The well-behaved clients run for some seconds alone
@@ -36,6 +38,6 @@ what it shows is the noise of the machine, and no other row can be better.
 Attackers are polite to the machine, though not to the node: they run at nice 15, so that on two cores the
 node's loop is what is busy, and the clients' own wait for a core does not count as the node's.
 
-Left out: attackers on other machines, TLS, and whoever has a shell on the node (but for a full disk, a
+Left out: attackers on other machines, and whoever has a shell on the node (but for a full disk, a
 stopped process and a damaged file, which happen without anybody's will).
 """

@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.attacks.attack import Attack
 from benchmarks.attacks.catalog import ATTACKS
 from benchmarks.attacks.figures import HEADING, AttackResult
+from benchmarks.attacks.niceness import set_session_niceness
 from benchmarks.attacks.run import Timeline, run_attack
 from benchmarks.attacks.together import PHASE_HEADING, TogetherResult, run_together
 from benchmarks.micro.__main__ import commit, machine
@@ -39,7 +40,9 @@ def main() -> int:
     )
     given = parser.parse_args()
     # Whoever is started inherits it; attackers add theirs.
-    os.nice(given.niceness)
+    niceness = os.nice(given.niceness)
+    if given.niceness:
+        set_session_niceness(os.getpid(), niceness)
     chosen = [
         one for one in ATTACKS if given.only is None or one.name in given.only or one.family in given.only
     ]
@@ -72,7 +75,7 @@ def _all_at_once(chosen: list[Attack], given: argparse.Namespace) -> int:
     print(f"{result.attackers}\n{result.events}", file=sys.stderr)
     if given.json is not None:
         _write(given.json, [result])
-    return 1 if result.account.lost or result.nodes_ended else 0
+    return 1 if result.account.misses() or result.nodes_ended or None in result.restart_seconds else 0
 
 
 def _write(path: Path, results: Sequence[AttackResult | TogetherResult]) -> None:

@@ -1,6 +1,8 @@
 """Administration without end: topics that come and go, partitions, lists of everything."""
 
+import contextlib
 import itertools
+import socket
 
 from benchmarks.attacks.attack import Attacker, AttackTable
 from penstock.client.connection import BrokerConnection
@@ -108,3 +110,28 @@ def lists(attacker: Attacker) -> None:
         )
     )
     attacker.insist(lambda connection: attacker.ask(connection, next(asked)))
+
+
+@admin.attack("metrics-scrapes", prepare=_ten_thousand_partitions, processes=2, is_alone=True)
+def metrics_scrapes(attacker: Attacker) -> None:
+    """Ten connections ask for the metrics of a node with 10,000 partitions, all the time."""
+    request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    address = attacker.target.http[attacker.number % len(attacker.target.http)]
+    while not attacker.is_over:
+        asked = attacker.sockets(10, lambda _: address)
+        for one in asked:
+            with contextlib.suppress(OSError):
+                one.sendall(request)
+        for one in asked:
+            attacker.counts["bytes"] += _received(one)
+            attacker.counts["requests"] += 1
+            one.close()
+
+
+def _received(connection: socket.socket) -> int:
+    """How many bytes come until the end."""
+    count = 0
+    with contextlib.suppress(OSError):
+        while piece := connection.recv(1 << 20):
+            count += len(piece)
+    return count

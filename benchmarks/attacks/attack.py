@@ -1,6 +1,5 @@
 """What an attack is, how it is found by its name, and what an attacker has to work with."""
 
-import os
 import socket
 import struct
 import time
@@ -11,6 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from benchmarks.attacks.niceness import leave_session
 from benchmarks.attacks.nodes import NodeSetup
 from penstock.client import ClientError
 from penstock.client.connection import BrokerConnection
@@ -39,6 +39,8 @@ class Target:
     http: tuple[Address, ...] = ()
     grpc: tuple[str, ...] = ()
     peers: tuple[Address, ...] = ()
+    # Listeners with logins, of each node by their protocol.
+    secured: tuple[dict[str, Address], ...] = ()
     pids: tuple[int, ...] = ()
     data_dirs: tuple[Path, ...] = ()
     seconds: float = 10.0
@@ -74,6 +76,11 @@ class Attacker:
         addresses = self.target.kafka
         return addresses[(self.number if number is None else number) % len(addresses)]
 
+    def secured(self, protocol: str, number: int = 0) -> Address:
+        """A listener with logins of one of the nodes."""
+        nodes = self.target.secured
+        return nodes[(self.number + number) % len(nodes)][protocol]
+
     def connect(self, number: int | None = None) -> BrokerConnection:
         """A connection of our own client; a response that never comes ends with the attack."""
         return BrokerConnection(
@@ -87,12 +94,13 @@ class Attacker:
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return opened
 
-    def sockets(self, count: int) -> list[socket.socket]:
+    def sockets(self, count: int, address_of: Callable[[int], Address] | None = None) -> list[socket.socket]:
         """As many as the node lets in, `count` at most; the rest are counted as refused."""
+        address_of = address_of or self.address
         opened: list[socket.socket] = []
         while len(opened) < count and not self.is_over:
             try:
-                opened.append(self.open(self.address(len(opened))))
+                opened.append(self.open(address_of(len(opened))))
             except OSError:
                 self.counts["refused"] += 1
                 if self.counts["refused"] > count:
@@ -107,12 +115,17 @@ class Attacker:
             yield number
             number += 1
 
-    def insist(self, step: Callable[[BrokerConnection], object]) -> None:
+    def insist(
+        self,
+        step: Callable[[BrokerConnection], object],
+        connect: Callable[[], BrokerConnection] | None = None,
+    ) -> None:
         """Do something over and over on a connection, and on another one whenever it is closed."""
+        connect = connect or self.connect
         while not self.is_over:
             connection = None
             try:
-                connection = self.connect()
+                connection = connect()
                 while not self.is_over:
                     step(connection)
             except (ClientError, OSError):
@@ -214,7 +227,7 @@ def run_attacker(
     step: AttackStep, target: Target, number: int, results: Connection, *, is_repeated: bool
 ) -> None:
     """What an attacker's process does: attack, and send its counts when the time is over."""
-    os.nice(ATTACKER_NICENESS)
+    leave_session(ATTACKER_NICENESS)
     attacker = Attacker(target, number)
     try:
         while not attacker.is_over:

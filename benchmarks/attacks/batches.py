@@ -5,6 +5,7 @@ import time
 
 from benchmarks.attacks.attack import Attacker, AttackTable
 from penstock.client.connection import BrokerConnection
+from penstock.core.metadata.configs.topic import MESSAGE_BYTES_MAX
 from penstock.core.protocol import ErrorCode, RequestHeader, api, request_frame
 from penstock.core.protocol.messages.produce import (
     ProduceRequest,
@@ -188,8 +189,17 @@ def bombs_queue(attacker: Attacker) -> None:
     attacker.insist(step)
 
 
-@batches.attack("large-batches", prepare=_plain_topic)
+def _topics_for_large_batches(attacker: Attacker) -> None:
+    largest = str(MESSAGE_BYTES_MAX)
+    attacker.create_topic("large", max_message_bytes=largest)
+    attacker.create_topic("large-compacted", max_message_bytes=largest, cleanup_policy="compact")
+
+
+@batches.attack("large-batches", prepare=_topics_for_large_batches)
 def large_batches(attacker: Attacker) -> None:
-    """Batches of 1 MB, as fast as they are taken."""
-    batch = plain_batch(value_bytes=1_000_000)
-    attacker.insist(lambda connection: produce(attacker, connection, "poisoned", batch))
+    """The largest batches that a topic can take, and those of 1 MB, as fast as they are taken."""
+    sizes = itertools.cycle((1_000_000, MESSAGE_BYTES_MAX - 1_000))
+    topics = itertools.cycle(("large", "large", "large-compacted", "large-compacted"))
+    made = {size: plain_batch(value_bytes=size) for size in (1_000_000, MESSAGE_BYTES_MAX - 1_000)}
+    attacker.start()
+    attacker.insist(lambda connection: produce(attacker, connection, next(topics), made[next(sizes)]))

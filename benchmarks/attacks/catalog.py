@@ -9,6 +9,7 @@ from benchmarks.attacks.gateway import gateway
 from benchmarks.attacks.groups import groups
 from benchmarks.attacks.host import host
 from benchmarks.attacks.requests import requests
+from benchmarks.attacks.secured import secured
 from benchmarks.attacks.settings import settings
 from benchmarks.attacks.state import state
 
@@ -22,5 +23,18 @@ def nothing(attacker: Attacker) -> None:
         attacker.pause(0.5)
 
 
-_TABLES = (control, settings, requests, frames, state, fairness, batches, groups, admin, gateway, host)
+_TABLES = (
+    control,
+    settings,
+    requests,
+    frames,
+    state,
+    fairness,
+    batches,
+    groups,
+    admin,
+    gateway,
+    secured,
+    host,
+)
 ATTACKS: tuple[Attack, ...] = tuple(attack for table in _TABLES for attack in table.attacks)

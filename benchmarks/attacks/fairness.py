@@ -1,23 +1,33 @@
 """Many small requests: nobody may get more of the loop because he asks more often, or on more connections."""
 
 import contextlib
+import itertools
 import selectors
 import socket
+import struct
+import threading
+import time
 from collections import Counter
+from contextlib import closing
 from typing import cast
 
 from benchmarks.attacks.attack import Attacker, AttackTable
 from benchmarks.attacks.batches import plain_batch, produce, produce_frame
 from benchmarks.attacks.state import fetch_frame, rows
 from penstock.client.connection import BrokerConnection
+from penstock.core.protocol import RequestHeader, request_frame
 from penstock.core.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.core.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
     ListOffsetsRequestTopic,
 )
+from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.core.protocol.messages.registry import APIS
 
 AHEAD = 50
+SMALL_API = 18
+NAME_CHARS_MAX, NAMES_OF_A_CONNECTION = 32_000, 10_000
 fairness = AttackTable("fairness")
 
 
@@ -170,3 +180,43 @@ def many_producers(attacker: Attacker) -> None:
     """Small records with acks=all on 100 connections, 10 ahead on each."""
     frame = bytes(produce_frame("wide", plain_batch(10)))
     flood(attacker, 100, frame * 10)
+
+
+@fairness.attack("client-names")
+def client_names(attacker: Attacker) -> None:
+    """A small request with another client id of 32 KB each time, on one connection."""
+    api = APIS[SMALL_API]
+    numbers = itertools.takewhile(lambda _: not attacker.is_over, itertools.count())
+    while not attacker.is_over:
+        with closing(attacker.open()) as one:
+            for number in itertools.islice(numbers, NAMES_OF_A_CONNECTION):
+                name = f"{number} ".ljust(NAME_CHARS_MAX, "x")
+                header = RequestHeader(api.key, 0, number, name)
+                one.sendall(request_frame(api, header, ApiVersionsRequest()))
+                (size,) = struct.unpack(">i", one.recv(4, socket.MSG_WAITALL))
+                one.recv(size, socket.MSG_WAITALL)
+                attacker.counts["requests"] += 1
+
+
+@fairness.attack("large-requests")
+def large_requests(attacker: Attacker) -> None:
+    """Metadata of 40,000 topics over and over on 20 connections, beside a client that asks for 500."""
+    modest = attacker.connect()
+    asked = _metadata_of(500)
+    large = bytes(modest.frame(_metadata_of(40_000)))
+    greedy = threading.Thread(target=flood, args=(attacker, 20, large))
+    greedy.start()
+    longest_s = 0.0
+    while not attacker.is_over:
+        began_s = time.monotonic()
+        attacker.ask(modest, asked)
+        longest_s = max(longest_s, time.monotonic() - began_s)
+        attacker.pause(0.02)
+    attacker.counts["longest_ms"] = round(longest_s * 1_000)
+    greedy.join()
+    modest.close()
+
+
+def _metadata_of(count: int) -> MetadataRequest:
+    topics = tuple(MetadataRequestTopic(name=f"none-{number}") for number in range(count))
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=False)

@@ -67,11 +67,13 @@ class Account:
     doubled: int
     # Acknowledged, and never seen by the consumer group.
     unseen: int
-    # Given up by the producer with an error; it may try again, and nothing is promised about them.
+    # Given up by the producer with an error, or not acknowledged when it ended: nothing is promised of them.
     failed: int
+    # Whether the log was read to its end: otherwise nothing is known of what is lost.
+    is_log_read: bool = True
 
     @classmethod
-    def of(cls, acked_path: Path, group_path: Path, log_path: Path) -> "Account":
+    def of(cls, acked_path: Path, group_path: Path, log_path: Path, *, is_log_read: bool) -> "Account":
         sent = acked_records(acked_path)
         acked = {one.number for one in sent if one.is_acked}
         in_log = [one.number for one in read_records(log_path)]
@@ -82,7 +84,20 @@ class Account:
             doubled=len(in_log) - len(set(in_log)),
             unseen=len(acked - seen),
             failed=sum(not one.is_acked for one in sent),
+            is_log_read=is_log_read,
         )
+
+    def misses(self) -> list[str]:
+        """What should not have become of them, each in a word or two."""
+        found = {
+            "log not read": not self.is_log_read,
+            "lost": self.is_log_read and self.lost,
+            "doubled": self.doubled,
+            "unseen": self.unseen,
+            "failed": self.failed,
+            "none acknowledged": not self.acked,
+        }
+        return [name for name, is_missed in found.items() if is_missed]
 
 
 @dataclass(slots=True)
@@ -116,14 +131,10 @@ class AttackResult:
             "max": self.produce.max_ms < WAIT_MS_MAX + 1e3 * self.outage_seconds,
             "memory": self.after_mb - self.before_mb < KEPT_MB_MAX,
             "descriptors": self.descriptors_after - self.descriptors_before < KEPT_DESCRIPTORS_MAX,
-            "lost": self.account.lost == 0,
-            "doubled": self.account.doubled == 0,
-            "unseen": self.account.unseen == 0,
-            "failed": self.account.failed == 0,
             "node ended": self.nodes_ended == 0,
             "restart": self.restart_seconds is not None,
         }
-        return [name for name, is_met in goals.items() if not is_met]
+        return [name for name, is_met in goals.items() if not is_met] + self.account.misses()
 
     def row(self) -> str:
         restart = "never" if self.restart_seconds is None else f"{self.restart_seconds:.1f}"

@@ -81,9 +81,10 @@ def full_disk(attacker: Attacker) -> None:
 
 def _damage(data_dirs: list[Path]) -> None:
     """Zero what says which partition a directory is, of a topic that nobody else keeps."""
-    for data_dir in data_dirs:
-        for path in data_dir.rglob("large-*/partition.metadata"):
-            path.write_bytes(b"\x00" * path.stat().st_size)
+    damaged = [path for data_dir in data_dirs for path in data_dir.glob("logs/large/*/partition.metadata")]
+    assert damaged, f"there is no partition of the topic in {data_dirs}"
+    for path in damaged:
+        path.write_bytes(b"\x00" * path.stat().st_size)
 
 
 @host.attack("damaged-identity", prepare=_topic, while_stopped=_damage, is_alone=True)

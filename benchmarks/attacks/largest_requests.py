@@ -10,6 +10,11 @@ several ways:
     existing   topics, partitions and groups that exist, each once as long as there are enough of them
     unknown    short names that do not exist, each another
     longest    long names that do not exist
+    whole      as existing, and what may be left out is: everything of each
+    groups     as whole, of groups where there are several kinds of resources
+
+Besides, every string and every field of bytes is tried with one value that is as long as the request may be
+(huge).
 
 A node of its own process serves them, one at a time. Beside them its loop calls itself in every turn and
 notes the longest turn, in CPU time: that is how long every other client waited.
@@ -30,6 +35,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -42,6 +48,11 @@ from penstock.core.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from penstock.core.protocol.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
 )
 from penstock.core.protocol.schema import (
     ZERO_UUID,
@@ -56,7 +67,8 @@ from penstock.core.protocol.schema import (
 )
 from penstock.core.records import Record, write_batch
 
-FILLS = ("empty", "repeated", "existing", "unknown", "longest")
+FILLS = ("empty", "repeated", "existing", "unknown", "longest", "whole", "groups")
+HUGE = "huge"
 LONG_NAME_CHARS = 249
 # A few topics, one of them with many partitions; groups have the names of topics.
 TOPICS, PARTITIONS = 500, 2_000
@@ -105,6 +117,12 @@ VALUES: dict[str, Any] = {
     "validate_only": False,
     "wait_ms": 0,
 }
+# What is different in one of the ways.
+VALUES_OF_FILL: dict[str, dict[str, Any]] = {"groups": {"resource_type": 32}}
+# Long lengths came with flexible versions.
+SHORT_STRING_MAX = 32_767
+# Where a request may have any size.
+HUGE_BYTES_MAX = 16 << 20
 PARTITION_FIELDS = (
     "partition",
     "partition_index",
@@ -138,6 +156,20 @@ def arrays_of(schema: Schema, version: int, above: tuple[str, ...] = ()) -> Iter
             yield from arrays_of(wire_type.part.__schema__, version, path)
 
 
+def texts_of(schema: Schema, version: int, above: tuple[str, ...] = ()) -> Iterator[ArrayPath]:
+    """Every field of text or bytes, but records."""
+    for field in schema.fields:
+        if not field.is_in(version):
+            continue
+        path, wire_type = (*above, field.name), field.type
+        if isinstance(wire_type, ArrayOf):
+            wire_type = wire_type.element
+        if isinstance(wire_type, PartOf):
+            yield from texts_of(wire_type.part.__schema__, version, path)
+        elif wire_type in (SizedType.STRING, SizedType.BYTES):
+            yield ArrayPath(path)
+
+
 class RequestBuilder:
     """Builds one request: `count` elements in the array at `path`, filled in one of the ways of FILLS."""
 
@@ -149,6 +181,7 @@ class RequestBuilder:
         self._path = path.fields
         self._fill = fill
         self._topic_ids = topic_ids
+        self._values = VALUES | VALUES_OF_FILL.get(fill, {})
         self._number = 0
 
     def build(self, count: int) -> Message:
@@ -173,17 +206,20 @@ class RequestBuilder:
             if field.is_nullable_in(self._version) and not leads_there:
                 return None
             return self._part(field.type.part, path)
-        if field.name in VALUES:
-            return VALUES[field.name]
+        if self._fill == HUGE and path == self._path:
+            return self._huge(field.type)
+        if field.name in self._values:
+            return self._values[field.name]
         if field.nullable and field.history.default is None:
             return None
         return self._value(field.type, field.name)
 
     def _array(self, field: Field, element: WireType, path: tuple[str, ...]) -> Any:
-        count = self._count if path == self._path else 1
+        is_huge = self._fill == HUGE
+        count = self._count if path == self._path and not is_huge else 1
+        if self._is_left_out(field, path):
+            return None
         if self._path[: len(path)] != path and path[: len(self._path)] != self._path:
-            if field.is_nullable_in(self._version):
-                return None
             if field.history.tag is not None:
                 return field.default
             count = 0
@@ -191,12 +227,27 @@ class RequestBuilder:
         for _ in range(count):
             if path == self._path:
                 self._number += 1
-            made.append(
-                self._part(element.part, path)
-                if isinstance(element, PartOf)
-                else self._value(element, field.name)
-            )
+            if isinstance(element, PartOf):
+                made.append(self._part(element.part, path))
+            else:
+                is_value = is_huge and path == self._path
+                made.append(self._huge(element) if is_value else self._value(element, field.name))
         return tuple(made)
+
+    def _is_left_out(self, field: Field, path: tuple[str, ...]) -> bool:
+        """Whether an array is null: it is beside the way, or everything is asked for by that."""
+        if not field.is_nullable_in(self._version):
+            return False
+        is_below = path[: len(self._path)] == self._path
+        if is_below and path != self._path:
+            return self._fill in ("whole", "groups")
+        return self._path[: len(path)] != path and not is_below
+
+    def _huge(self, wire_type: WireType) -> Any:
+        is_flexible = self._version >= self._api.flexible_from
+        if wire_type is SizedType.STRING:
+            return "h" * (self._count if is_flexible else min(self._count, SHORT_STRING_MAX))
+        return bytes(self._count)
 
     def _value(self, wire_type: WireType, name: str) -> Any:
         match wire_type:
@@ -218,11 +269,12 @@ class RequestBuilder:
 
     @property
     def _partitions(self) -> int:
-        return {"empty": 1, "repeated": 1, "existing": PARTITIONS}.get(self._fill, 1 << 30)
+        known = {"empty": 1, "repeated": 1, "existing": PARTITIONS, "whole": PARTITIONS}
+        return known.get(self._fill, 1 << 30)
 
     def _uuid(self) -> UUID:
-        if self._fill in ("existing", "repeated") and self._topic_ids:
-            return self._topic_ids[self._number % len(self._topic_ids) if self._fill == "existing" else 0]
+        if self._fill in ("existing", "repeated", "whole") and self._topic_ids:
+            return self._topic_ids[self._number % len(self._topic_ids) if self._fill != "repeated" else 0]
         return ZERO_UUID if self._fill == "empty" else UUID(int=self._number + 1)
 
     def _name(self) -> str:
@@ -231,9 +283,9 @@ class RequestBuilder:
                 return ""
             case "repeated":
                 return "t0"
-            case "existing":
+            case "existing" | "whole":
                 return f"t{self._number % (len(self._topic_ids) or 1)}"
-            case "unknown":
+            case "unknown" | "groups":
                 return f"u{self._number:x}"
             case _:
                 return f"{self._number:x}".ljust(LONG_NAME_CHARS, "l")
@@ -310,6 +362,14 @@ def largest_requests(
             yield LargestRequest(api, version, path, fill, entries, frame)
 
 
+def huge_requests(api: Api, version: int, bytes_max: int) -> Iterator[LargestRequest]:
+    """One value that is as long as the request may be, in each field in turn."""
+    header = RequestHeader(api.key, version, 7, "attack")
+    for path in texts_of(api.request.__schema__, version):
+        request = RequestBuilder(api, version, path, HUGE).build(bytes_max - 2_000)
+        yield LargestRequest(api, version, path, HUGE, 1, bytes(request_frame(api, header, request)))
+
+
 class Measured(NamedTuple):
     """What one request cost the node."""
 
@@ -356,7 +416,7 @@ class AttackedNode:
         self._process.wait()
 
     def prepare(self) -> None:
-        """Create topics and groups for the requests to find."""
+        """Create topics with records, and groups, for the requests to find."""
         connection = socket.create_connection(self.address, ANSWER_SECONDS)
         topics = tuple(
             CreateTopicsRequestTopic(
@@ -372,6 +432,11 @@ class AttackedNode:
         found = exchange(connection, MetadataRequest(topics=None), 12)
         ids = {topic.name: topic.topic_id for topic in found.topics}
         self.topic_ids = tuple(ids[f"t{number}"] for number in range(TOPICS))
+        # Something small in every partition, for a fetch of all of them.
+        parts = tuple(ProduceRequestPartition(index=index, records=BATCH) for index in range(PARTITIONS))
+        written = ProduceRequestTopic(name="t0", partition_data=parts)
+        request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=60_000, topic_data=(written,))
+        exchange(connection, request, 9)
         place = OffsetCommitRequestPartition(
             partition_index=0, committed_offset=0, committed_metadata=None, committed_leader_epoch=-1
         )
@@ -500,7 +565,7 @@ def main() -> int:
     )
     parser.add_argument("--node", help=argparse.SUPPRESS)
     parser.add_argument("--api", nargs="*", help="only these APIs, by name")
-    parser.add_argument("--fill", nargs="*", choices=FILLS, default=FILLS)
+    parser.add_argument("--fill", nargs="*", choices=(*FILLS, HUGE), default=(*FILLS, HUGE))
     parser.add_argument("--every-version", action="store_true", help="not only the last one of each API")
     parser.add_argument("--bytes", type=int, help="frames of this size, whatever the API's limits are")
     parser.add_argument("--entries", type=int, default=1 << 30, help="with --bytes: at most so many entries")
@@ -516,16 +581,17 @@ def main() -> int:
         try:
             node.prepare()
             for api, version, bytes_max, entries_max in _wanted(arguments):
+                attacks = largest_requests(
+                    api,
+                    version,
+                    bytes_max,
+                    entries_max,
+                    fills=tuple(fill for fill in arguments.fill if fill != HUGE),
+                    topic_ids=node.topic_ids,
+                )
+                huge = huge_requests(api, version, min(bytes_max, HUGE_BYTES_MAX))
                 rows = [
-                    node.measure(attack)
-                    for attack in largest_requests(
-                        api,
-                        version,
-                        bytes_max,
-                        entries_max,
-                        fills=tuple(arguments.fill),
-                        topic_ids=node.topic_ids,
-                    )
+                    node.measure(attack) for attack in chain(attacks, huge if HUGE in arguments.fill else ())
                 ]
                 found += rows
                 if arguments.worst:

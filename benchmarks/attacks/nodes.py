@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.attacks.niceness import set_session_niceness
 from benchmarks.cluster.nodes import await_ready, free_ports, launch
+from penstock.core.model import NodeId
+from penstock.security.certificates import create_authority, create_node_certificate
 
 STOP_SECONDS = 60
 _LISTENERS = ("kafka", "http", "grpc", "metrics")
+SASL_PLAINTEXT, SASL_SSL = "SASL_PLAINTEXT", "SASL_SSL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,8 @@ class NodeSetup:
     # A cluster of one has nobody to listen to, unless it is told to.
     has_peer_listener: bool = False
     descriptors_max: int | None = None
+    # Access rules, audit, and listeners with logins. Whoever uses the first listener may do everything.
+    is_secured: bool = False
     # Data directories on a disk of this size.
     disk_megabytes: int | None = None
 
@@ -58,6 +64,15 @@ class AttackedNode:
         host, _, port = str(self.ready[listener]).rpartition(":")
         return host, int(port)
 
+    @property
+    def secured(self) -> dict[str, tuple[str, int]]:
+        """Its listeners with logins, by their protocol."""
+        listeners: dict[str, str] = self.ready.get("listeners", {})
+        found = {
+            name: listeners[name].rpartition(":") for name in (SASL_PLAINTEXT, SASL_SSL) if name in listeners
+        }
+        return {name: (host, int(port)) for name, (host, _, port) in found.items()}
+
     def resident_bytes(self) -> int:
         """Memory of the node and of its children: the gateway and the sync helper."""
         return sum(map(_resident_bytes, (self.pid, *_children(self.pid)))) if self.is_running else 0
@@ -84,6 +99,8 @@ class AttackedNode:
         # The later of two flags counts: from the second start on it listens where it did.
         listening = [f"--{name}={self.ready[name]}" for name in _LISTENERS if name in self.ready]
         settings = [f"rest.enabled={str(self._setup.has_gateway).lower()}", *self._setup.settings]
+        if self._setup.is_secured:
+            settings += self._security()
         limit = self._setup.descriptors_max
         self._process = launch(
             self.data_dir,
@@ -92,6 +109,29 @@ class AttackedNode:
             settings,
             wrapper=() if limit is None else ("prlimit", f"--nofile={limit}:{limit}"),
         )
+        # It leads a session of its own, which does not inherit ours.
+        set_session_niceness(self._process.pid, os.nice(0))
+
+    def _security(self) -> list[str]:
+        certificates = self.data_dir.with_suffix(".certificates")
+        if not certificates.exists():
+            create_authority(certificates, "attacks")
+            create_node_certificate(certificates, NodeId(1), ["localhost", "127.0.0.1"])
+        addresses = {name: f"{host}:{port}" for name, (host, port) in self.secured.items()}
+        listeners = ",".join(
+            f"{name}={name}://{addresses.get(name, '127.0.0.1:0')}" for name in (SASL_PLAINTEXT, SASL_SSL)
+        )
+        return [
+            f"listen.listeners={listeners}",
+            "security.enabled=true",
+            "security.super_users=ANONYMOUS",
+            "security.sasl.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256,PLAIN",
+            f"security.tls.certificate={certificates}/node-1.pem",
+            f"security.tls.key={certificates}/node-1.key",
+            f"security.tls.authority={certificates}/ca.pem",
+            "security.audit.enabled=true",
+            "security.audit.data=true",
+        ]
 
     def await_ready(self) -> None:
         assert self._process is not None

@@ -25,7 +25,8 @@ from penstock.runtime.child_command import child_command
 
 SAMPLE_SECONDS = 0.1
 CLIENTS_SECONDS = 60
-DRAIN_SECONDS = 30
+DRAIN_SECONDS = 120
+READ_TRIES = 3
 ROOT = Path(__file__).parents[2]
 
 
@@ -104,10 +105,18 @@ class WellBehavedClients:
     def account(self) -> Account:
         """Read the whole topic, and compare."""
         log = self._directory / "read"
-        log.unlink(missing_ok=True)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._start("read").wait(well_behaved.FLUSH_SECONDS + 30)
-        return Account.of(self.acked, self.read, log)
+        is_read = False
+        for _ in range(READ_TRIES):
+            log.unlink(missing_ok=True)
+            reader = self._start("read")
+            try:
+                is_read = reader.wait(well_behaved.FLUSH_SECONDS + 30) == 0
+            except subprocess.TimeoutExpired:
+                reader.kill()
+                reader.wait()
+            if is_read:
+                break
+        return Account.of(self.acked, self.read, log, is_log_read=is_read)
 
     def close(self) -> None:
         for part in list(self._running):
@@ -173,6 +182,7 @@ def target_of(nodes: AttackedNodes, seconds: float) -> Target:
         http=tuple(node.address("http") for node in nodes.nodes if "http" in node.ready),
         grpc=tuple(str(node.ready["grpc"]) for node in nodes.nodes if "grpc" in node.ready),
         peers=nodes.peers,
+        secured=tuple(node.secured for node in nodes.nodes),
         pids=tuple(node.pid for node in nodes.nodes),
         data_dirs=tuple(node.data_dir for node in nodes.nodes),
         seconds=seconds,

@@ -10,7 +10,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-PARTS = ("records", "wire", "log", "group_commit", "replication", "queues", "calls")
+PARTS = ("records", "wire", "log", "group_commit", "replication", "queues", "security", "calls")
 RESULTS = Path("bench-results")
 
 

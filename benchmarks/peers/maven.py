@@ -1,5 +1,6 @@
 """Jars from Maven Central, or whatever mirror this machine's Maven is set to: Kafka's, and any other's."""
 
+import fcntl
 import os
 import re
 import shutil
@@ -82,7 +83,15 @@ def fetch(artifacts: Sequence[Artifact], kept: Path, wanted: Callable[[str], boo
     if maven is None:
         raise PeerUnavailable(f"there is no mvn on the PATH, and no {artifacts[0].artifact} in the cache")
     kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="fetching-", dir=kept.parent) as place:
+    found = _inode(kept)
+    with (
+        kept.with_name(f"{kept.name}.lock").open("w") as lock,
+        tempfile.TemporaryDirectory(prefix="fetching-", dir=kept.parent) as place,
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _inode(kept) != found:
+            # Another process has fetched them meanwhile, and may be using them.
+            return
         dependencies = "".join(_DEPENDENCY.format(**one._asdict()) for one in artifacts)
         Path(place, "pom.xml").write_text(_POM.format(dependencies=dependencies))
         _copy_dependencies(maven, place, artifacts[0].artifact)
@@ -92,6 +101,10 @@ def fetch(artifacts: Sequence[Artifact], kept: Path, wanted: Callable[[str], boo
         shutil.rmtree(kept, ignore_errors=True)
         # Renamed when complete, so that a broken download is never taken for a cache.
         Path(place, "jars").rename(kept)
+
+
+def _inode(path: Path) -> int | None:
+    return path.stat().st_ino if path.exists() else None
 
 
 def kafka_version(directory: Path) -> str | None:
