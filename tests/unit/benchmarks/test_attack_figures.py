@@ -37,7 +37,7 @@ def test_a_record_that_was_read_twice_counts_when_it_came_first(tmp_path: Path) 
 def test_an_acknowledged_record_that_is_not_in_the_log_is_lost(produced: Path, tmp_path: Path) -> None:
     group, log = written(tmp_path / "consume", 0, 1), written(tmp_path / "read", 0, 2)
 
-    found = Account.of(produced, group, log)
+    found = Account.of(produced, group, log, is_log_read=True)
 
     assert found == Account(acked=2, lost=1, doubled=0, unseen=0, failed=1)
 
@@ -45,18 +45,36 @@ def test_an_acknowledged_record_that_is_not_in_the_log_is_lost(produced: Path, t
 def test_a_record_that_is_in_the_log_twice_is_doubled(produced: Path, tmp_path: Path) -> None:
     group, log = written(tmp_path / "consume", 0), written(tmp_path / "read", 0, 1, 1)
 
-    found = Account.of(produced, group, log)
+    found = Account.of(produced, group, log, is_log_read=True)
 
     assert (found.doubled, found.unseen) == (1, 1)
 
 
+def test_a_log_that_was_not_read_to_its_end_says_nothing_of_what_is_lost(
+    produced: Path, tmp_path: Path
+) -> None:
+    found = Account.of(produced, tmp_path / "consume", tmp_path / "read", is_log_read=False)
+
+    assert found.misses() == ["log not read", "unseen", "failed"]
+
+
+GOOD = Account(acked=9, lost=0, doubled=0, unseen=0, failed=0)
+
+
 def test_goals_that_are_missed_are_named() -> None:
-    result = AttackResult("a", 1, produce=Latencies(9, 1.0, 51.0, 500.0), before_mb=50, after_mb=101)
+    slow = Latencies(9, 1.0, 51.0, 500.0)
+    result = AttackResult("a", 1, produce=slow, before_mb=50, after_mb=101, account=GOOD)
 
     assert result.misses() == ["p99", "max", "memory", "restart"]
 
 
-def test_a_row_without_misses_is_ok() -> None:
+def test_a_run_in_which_nothing_was_acknowledged_proves_nothing() -> None:
     result = AttackResult("a", 1, produce=Latencies(9, 1.0, 2.0, 3.0), restart_seconds=1.0)
+
+    assert result.misses() == ["none acknowledged"]
+
+
+def test_a_row_without_misses_is_ok() -> None:
+    result = AttackResult("a", 1, produce=Latencies(9, 1.0, 2.0, 3.0), restart_seconds=1.0, account=GOOD)
 
     assert result.row().endswith("| ok")

@@ -147,11 +147,28 @@ def test_a_listener_for_every_interface_is_warned_about() -> None:
 
 
 @pytest.mark.parametrize(
+    "assignment", ["listen.protocol=SASL_PLAINTEXT", "listen.listeners=staff=sasl_plaintext://127.0.0.1:9192"]
+)
+def test_logins_that_decide_nothing_are_warned_about(assignment: str) -> None:
+    chosen = [override("--set", text) for text in (assignment, "rest.enabled=false")]
+    config = load(overrides=chosen).config
+
+    [warning] = warnings_for(config)
+    assert "whoever has logged in may do everything" in warning
+    assert not_available(config) == []
+    assert warnings_for(load(overrides=[*chosen, override("--set", "security.enabled=true")]).config) == []
+
+
+@pytest.mark.parametrize(
     ("assignment", "complaint"),
     [
         (
             "listen.protocol=SASL_PLAINTEXT",
             "listen.protocol SASL_PLAINTEXT: REST, WebSocket and gRPC ask who is",
+        ),
+        (
+            "listen.listeners=staff=sasl_plaintext://127.0.0.1:9192",
+            "listen.listeners staff (SASL_PLAINTEXT): REST, WebSocket and gRPC ask who is",
         ),
     ],
 )

@@ -118,3 +118,32 @@ def test_what_cannot_be_set_under_kafkas_names_is_refused_with_the_reason(item: 
         load(overrides=[override("--set", f"node.kafka_settings={item}")])
 
     assert "node.kafka_settings" in str(refused.value)
+
+
+def test_how_clients_log_in_is_shown_under_kafkas_names() -> None:
+    given = (
+        "listen.protocol=SASL_SSL",
+        "security.enabled=true",
+        "security.super_users=admin,carol",
+        "security.sasl.mechanisms=SCRAM-SHA-512,PLAIN",
+        "security.sasl.reauthenticate_ms=60000",
+        "security.tls.certificate=node.pem",
+        "security.tls.key=node.key",
+        "security.tls.authority=ca.pem",
+        "security.tls.client_auth=want",
+    )
+    config = load(overrides=[override("--set", assignment) for assignment in given]).config
+
+    shown = static_settings(config)
+
+    assert shown["super.users"] == "User:admin;User:carol"
+    assert shown["sasl.enabled.mechanisms"] == "SCRAM-SHA-512,PLAIN"
+    assert shown["connections.max.reauth.ms"] == "60000"
+    assert shown["ssl.client.auth"] == "requested"
+    assert shown["authorizer.class.name"].endswith(".StandardAuthorizer")
+
+
+def test_a_node_where_nobody_logs_in_shows_no_way_to() -> None:
+    shown = static_settings(Config())
+
+    assert shown.keys().isdisjoint({"sasl.enabled.mechanisms", "authorizer.class.name", "super.users"})

@@ -83,6 +83,7 @@ def test_a_rate_that_is_lowered_counts_at_once() -> None:
         ("", {}),
         ("10.0.0.1:5", {"10.0.0.1": 5}),
         (" 10.0.0.1:5, ::1:7 ,[fe80::2]:0", {"10.0.0.1": 5, "::1": 7, "fe80::2": 0}),
+        ("[FE80::2]:1,::ffff:10.0.0.1:2", {"fe80::2": 1, "10.0.0.1": 2}),
     ],
 )
 def test_overrides_are_read_as_kafka_writes_them(value: str, expected: dict[str, int]) -> None:

@@ -12,7 +12,7 @@ class Loop:
     def __init__(self) -> None:
         self.time = 0
         self.waiting: list[Callable[[], None]] = []
-        self.work = SlicedWork(self, self, turn_ns=3)  # type: ignore[arg-type]
+        self.work = SlicedWork(self.now, self.soon, turn_ns=2)
         self.done: list[str] = []
 
     def now(self) -> Instant:
@@ -49,9 +49,9 @@ def test_all_work_together_takes_so_much_of_a_turn_and_jobs_alternate() -> None:
         loop.work.run(loop.job(name, 2))
 
     loop.turn()
-    assert loop.done == ["a0", "b0", "c0"]
+    assert loop.done == ["a0", "b0"]
     loop.turn()
-    assert loop.done == ["a0", "b0", "c0", "a1", "b1", "c1"]
+    assert loop.done == ["a0", "b0", "c0", "a1"]
 
 
 def test_work_that_is_done_leaves_nothing_behind() -> None:
@@ -66,3 +66,29 @@ def test_work_that_is_done_leaves_nothing_behind() -> None:
     loop.work.run(loop.job("b", 1))
     loop.turn()
     assert loop.done[-1] == "b0"
+
+
+class Client:
+    """Counts what is charged to it."""
+
+    def __init__(self, client: str, address: str = "here") -> None:
+        self.client = client
+        self.address = address
+        self.charged_ns = 0
+
+    def charge(self, elapsed_ns: int) -> None:
+        self.charged_ns += elapsed_ns
+
+
+def test_clients_take_turns_not_their_jobs_and_are_charged_what_theirs_took() -> None:
+    loop = Loop()
+    greedy, modest = Client("greedy"), Client("modest")
+    for number in range(50):
+        loop.work.run(loop.job(f"greedy {number} ", 4), greedy)
+    loop.work.run(loop.job("modest ", 4), modest)
+
+    while len([name for name in loop.done if name.startswith("modest")]) < 4:
+        loop.turn()
+
+    assert len(loop.done) <= 9
+    assert (greedy.charged_ns, modest.charged_ns) == (len(loop.done) - 4, 4)

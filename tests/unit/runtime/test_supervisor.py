@@ -1,10 +1,15 @@
 import asyncio
+import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
+from penstock.core.model import MILLISECOND, Instant
 from penstock.runtime import Callback
-from penstock.runtime.loop import Supervisor
+from penstock.runtime.loop import Supervisor, put_loop_before_threads
+from penstock.runtime.sliced_work import SlicedWork, Slices
+from tests.support.recorded_events import recorded_events
 
 
 @pytest.fixture
@@ -93,3 +98,64 @@ def test_a_task_belongs_to_the_node(loop: asyncio.AbstractEventLoop, how: str) -
 
     assert (supervisor.failure is not None) == (how == "fails")
     assert seen == ([] if how == "fails" else ["cancelled"])
+
+
+class Clock:
+    """Time passes only when the test says so."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+    def work(self, duration_ms: int) -> None:
+        self.now_ns += duration_ms * MILLISECOND
+
+
+def test_a_callback_that_held_the_loop_is_named(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, supervisor = Clock(), Supervisor(loop)
+    monkeypatch.setattr("penstock.runtime.loop.perf_counter_ns", clock)
+
+    with recorded_events() as events:
+        supervisor.deliver(clock.work, 50)
+        supervisor.deliver(clock.work, 51)
+        supervisor.deliver(partial(clock.work, 70))
+        supervisor.deliver(clock.work, 60)
+        clock.work(1_000)
+        supervisor.deliver(clock.work, 55)
+
+    found = [(event["what"], event["ms"], event["times"]) for event in events.named("node.held_the_loop")]
+    assert found == [("Clock.work", 51, 1), ("Clock.work", 70, 3)]
+
+
+def test_long_work_says_which_piece_of_it_held_the_loop(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, supervisor = Clock(), Supervisor(loop)
+    monkeypatch.setattr("penstock.runtime.loop.perf_counter_ns", clock)
+    soon: list[Callable[[], None]] = []
+    work = SlicedWork(lambda: Instant(clock()), soon.append)
+
+    def long_work() -> Slices:
+        clock.work(80)
+        yield
+
+    work.run(long_work())
+    with recorded_events() as events:
+        supervisor.deliver(soon.pop())
+
+    (event,) = events.named("node.held_the_loop")
+    assert event["what"].endswith("long_work")
+
+
+def test_the_loop_gets_its_turn_soon_while_threads_compute() -> None:
+    before = sys.getswitchinterval()
+    try:
+        put_loop_before_threads()
+
+        assert sys.getswitchinterval() <= before / 5
+    finally:
+        sys.setswitchinterval(before)

@@ -14,6 +14,7 @@ from penstock.security.certificates import (
     create_authority,
     create_client_certificate,
     create_node_certificate,
+    node_id_of,
     node_of,
     show,
 )
@@ -123,3 +124,10 @@ def test_what_a_certificate_says_is_shown(tmp_path: Path) -> None:
     assert (authority.subject, authority.is_authority) == ("CN=ours", True)
     with pytest.raises(CertificateError, match="no certificate"):
         show(files.key)
+
+
+@pytest.mark.parametrize(
+    ("text", "node"), [("0", 0), ("2147483647", 2**31 - 1), ("2147483648", None), ("", None), ("٣", None)]
+)
+def test_a_node_id_is_what_other_nodes_can_have(text: str, node: int | None) -> None:
+    assert node_id_of(text) == node

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import RSAAlgorithm
 
 from penstock.security import oauth
-from penstock.security.oauth import JwtVerifier, OAuthError, VerifiedToken, read_keys
+from penstock.security.oauth import JwtVerifier, OAuthError, VerifiedToken, keys_in, read_keys
 from penstock.security.options import OAuthOptions
 from tests.support.manual_runtime import HandSyncs, HandTimers, hand_runtime
 
@@ -114,6 +114,30 @@ def test_an_expiry_in_quotes_is_a_number(tmp_path: Path) -> None:
 
     assert isinstance(found, VerifiedToken)
     assert found.expires == VerifiedToken("", outcome(tmp_path, signed()).expires).expires  # type: ignore[union-attr]
+
+
+def test_a_token_for_longer_than_there_are_years_is_one_for_a_long_time(tmp_path: Path) -> None:
+    found = outcome(tmp_path, signed(exp=10**30))
+
+    assert isinstance(found, VerifiedToken)
+    # What clients and statements are told in milliseconds has 64 bits.
+    assert found.expires // 1_000_000 < 2**62
+
+
+def test_a_document_that_is_nested_deeply_has_no_keys() -> None:
+    with pytest.raises(OAuthError, match="no JWKS document"):
+        keys_in(b'{"keys":' + b"[" * 100_000)
+
+
+def test_a_key_whose_id_is_no_text_is_a_key_all_the_same() -> None:
+    row = public(rsa.generate_private_key(65_537, 2_048)) | {"kid": ["a", "list"]}
+
+    assert len(keys_in(jwks(row).encode())) == 1
+
+
+def test_an_issuer_that_speaks_no_http_is_named() -> None:
+    with issuer(b"SSH-2.0-OpenSSH\r\n") as address, pytest.raises(OAuthError, match="SSH"):
+        read_keys(address)
 
 
 def test_shared_secrets_and_short_keys_are_no_keys(tmp_path: Path) -> None:

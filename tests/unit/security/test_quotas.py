@@ -2,10 +2,13 @@
 
 import pytest
 
+from penstock.core.metadata.access import entity_of
 from penstock.core.metadata.commands import AlterClientQuotas
+from penstock.core.metadata.records import QuotaSet
 from penstock.core.model import SECOND, Instant
 from penstock.security import QuotaType
 from penstock.security.quotas import THROTTLE_MS_MAX, ClientQuotas
+from tests.support.kept_memory import kept_bytes, long_names
 from tests.unit.core.metadata.clusters import cluster, perform
 
 IN = QuotaType.BYTES_IN
@@ -111,3 +114,48 @@ def test_new_connections_of_an_address_are_counted() -> None:
 
     assert [found.charge_connection("127.0.0.1", START) for _ in range(3)] == [0, 0, 501]
     assert [found.charge_connection("127.0.0.2", START) for _ in range(2)] == [0, 1_001]
+
+
+def test_client_ids_that_are_made_up_are_not_kept() -> None:
+    found = quotas(((("client-id", None),), "producer_byte_rate", 100.0))
+
+    def charge() -> None:
+        for name in long_names():
+            assert found.charge("alice", name, IN, 100, START) == 0
+
+    assert kept_bytes(charge) < 1 << 20
+
+
+def test_a_long_client_id_has_a_limit_of_its_own() -> None:
+    name = "c" * 400
+    found = quotas(
+        ((("client-id", name),), "producer_byte_rate", 100.0),
+        ((("client-id", None),), "producer_byte_rate", 1_000.0),
+    )
+
+    assert found.charge("alice", name, IN, 100, START) == 0
+    assert found.charge("bob", name, IN, 100, START) == 1_001
+    assert found.charge("bob", name + "c", IN, 1_000, START) == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "address"), [("2001:DB8::1", "2001:db8::1"), ("::ffff:10.0.0.7", "10.0.0.7")]
+)
+@pytest.mark.parametrize("is_old", [False, True])
+def test_an_address_may_be_written_in_several_ways(written: str, address: str, is_old: bool) -> None:
+    machine, found = cluster(), ClientQuotas()
+    entity, key = (("ip", written),), "connection_creation_rate"
+    if is_old:
+        # Stored before addresses were written in one way.
+        machine.apply(QuotaSet(entity, key, 1.0))
+    else:
+        perform(machine, AlterClientQuotas(entity, ((key, 1.0),)))
+        (stored,) = machine.image.quotas.keys()
+        assert entity_of(stored) == (("ip", address),)
+    found.on_metadata(machine.image)
+    assert [found.charge_connection(address, START) for _ in range(2)] == [0, 1_001]
+
+    perform(machine, AlterClientQuotas(entity, ((key, None),)))
+    found.on_metadata(machine.image)
+
+    assert [found.charge_connection(address, START) for _ in range(2)] == [0, 0]

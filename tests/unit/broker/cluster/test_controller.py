@@ -1,6 +1,6 @@
 """The controller replies to nothing before it is committed, and batches what comes together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import pytest
@@ -19,6 +19,15 @@ from penstock.core.metadata import (
     Reply,
     UnfenceBroker,
 )
+from penstock.core.metadata.access import (
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
+from penstock.core.metadata.commands import CreateAcls, DeleteAcls, DeletedAcls
 from penstock.core.model import ApiError, ErrorKind, LeaderEpoch, NodeId, Offset, TopicId
 from penstock.runtime import Callback, Runtime, Service
 from penstock.sim import World
@@ -36,6 +45,7 @@ class HeldQuorum:
         self.full = False
         self.refused: ApiError | None = None
         self._told = 0
+        self.unconfirmed: list[Callable[[bool], None]] = []
         self._events: QuorumEvents
 
     def start(self, events: QuorumEvents) -> None:
@@ -61,11 +71,16 @@ class HeldQuorum:
         self.end = Offset(self.end + len(facts))
         return self.end
 
-    def commit(self) -> None:
-        facts = [fact for append in self.appends[self._told :] for fact in append]
-        self._told = len(self.appends)
-        self.committed = self.end
+    def commit(self, appends: int | None = None) -> None:
+        """Commit so many appends, or all."""
+        told = len(self.appends) if appends is None else self._told + appends
+        facts = [fact for append in self.appends[self._told : told] for fact in append]
+        self._told = told
+        self.committed = Offset(self.committed + len(facts))
         self._events.facts_committed(facts)
+
+    def confirm(self, done: Callable[[bool], None]) -> None:
+        self.unconfirmed.append(done)
 
     def close(self) -> None:
         """Nothing to close."""
@@ -269,3 +284,79 @@ def test_forming_the_cluster_is_an_ordinary_command() -> None:
 
     assert stage.responses == [Ok()]
     assert stage.controller.image.cluster_id == "cluster"
+
+
+@pytest.mark.parametrize("is_leading", [True, False])
+def test_that_there_is_no_such_rule_is_said_when_the_quorum_has_confirmed_the_leader(
+    is_leading: bool,
+) -> None:
+    stage = Stage().with_a_broker()
+    before = len(stage.responses)
+
+    stage.controller.submit(DeleteAcls((AclFilter(principal="User:alice"),)), stage.responses.append)
+    stage.turn()
+    stage.quorum.commit()
+    assert len(stage.responses) == before
+    [confirmed] = stage.quorum.unconfirmed
+    confirmed(is_leading)
+    assert len(stage.responses) == before
+    stage.turn()
+
+    reply = stage.responses[before]
+    if is_leading:
+        assert reply == DeletedAcls(((),))
+    else:
+        assert isinstance(reply, ApiError)
+        assert reply.kind is ErrorKind.NOT_CONTROLLER
+
+
+def test_a_full_disk_refuses_what_was_decided_on_a_rule_of_the_same_turn(stage: Stage) -> None:
+    stage.quorum.full = True
+    rule = AclBinding(
+        ResourceType.TOPIC,
+        PatternType.LITERAL,
+        "orders",
+        "User:alice",
+        "*",
+        AclOperation.READ,
+        AclPermission.ALLOW,
+    )
+
+    for _ in range(2):
+        # The second changes nothing, if the first counts.
+        stage.controller.submit(CreateAcls((rule,)), stage.responses.append)
+    stage.turn()
+    for confirmed in stage.quorum.unconfirmed:
+        confirmed(True)
+    stage.turn()
+
+    assert [reply.kind for reply in stage.responses if isinstance(reply, ApiError)] == [
+        ErrorKind.STORAGE_FAILED
+    ] * 2
+
+
+def test_what_this_node_has_decided_is_applied_once(stage: Stage) -> None:
+    stage.submit(topic("orders", 1))
+    stage.turn()
+    appended = stage.controller._appended
+    stage.submit(topic("returns", 2))
+    stage.turn()
+
+    stage.quorum.commit(1)
+    assert stage.controller.image is appended
+    stage.quorum.commit()
+
+    assert stage.controller.image is stage.controller._appended
+    assert [each.name for each in stage.controller.image.each_topic()] == ["orders", "returns"]
+
+
+def test_what_was_decided_before_this_node_led_again_is_applied_from_the_log(stage: Stage) -> None:
+    stage.submit(topic("orders", 1))
+    stage.turn()
+    lost = stage.controller._appended
+    stage.quorum.lose()
+
+    stage.quorum.commit()
+
+    assert stage.controller.image is not lost
+    assert stage.controller.image == lost

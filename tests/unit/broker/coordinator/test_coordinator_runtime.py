@@ -1,10 +1,14 @@
 """The runtime's rules hold for any machine: here for locks, which know nothing of groups."""
 
 import errno
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
 
 import pytest
 
-from penstock.broker.coordinator import CoordinatorState, partition_of
+from penstock.broker.coordinator import Coordinator, CoordinatorState, partition_of
+from penstock.broker.coordinator.runtime import FACTS_PER_TURN_MAX, REPLIES_PER_TURN_MAX
 from penstock.broker.lease import FOREVER
 from penstock.core.metadata import CreatedTopic, TopicDeleted
 from penstock.core.model import ApiError, ErrorKind, NodeId, Timestamp, TopicName
@@ -17,13 +21,17 @@ from tests.unit.broker.coordinator.lock_machine import (
     AcquireLock,
     Holder,
     LockBench,
+    LockCommand,
+    LockFact,
     LockFreed,
     LockHeld,
+    LockMachine,
     LockReply,
     ReleaseLock,
     ShowLock,
 )
 
+LockCoordinator: TypeAlias = Coordinator[LockMachine, LockCommand, LockFact]
 THREE = (NodeId(1), NodeId(2), NodeId(3))
 
 
@@ -205,6 +213,58 @@ def test_corrections_are_written_before_the_first_command(bench: LockBench) -> N
 
     assert restarted.holder() is None
     assert restarted.restarted().holder() is None
+
+
+def test_very_many_corrections_are_written_in_turns_and_then_commands_are_served(
+    bench: LockBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.acquire("a")
+    restarted = LockBench(disk=bench.crashable.copy())
+    restarted.corrections = [*[LockFreed(f"door-{number}") for number in range(1_200)], LockFreed("door")]
+    append, portions = Coordinator.append, []
+
+    def noted(coordinator: LockCoordinator, facts: Sequence[LockFact]) -> bool:
+        portions.append(len(facts))
+        assert coordinator.state is CoordinatorState.LOADING
+        return append(coordinator, facts)
+
+    monkeypatch.setattr(Coordinator, "append", noted)
+    restarted.start(epoch=1)
+
+    assert portions == [FACTS_PER_TURN_MAX, FACTS_PER_TURN_MAX, 1_201 - 2 * FACTS_PER_TURN_MAX]
+    assert restarted.holder() is None
+
+
+def test_corrections_end_where_the_partition_stops(bench: LockBench) -> None:
+    restarted = LockBench(disk=bench.crashable.copy())
+    restarted.corrections = [LockFreed(f"door-{number}") for number in range(1_200)]
+    restarted.lead(LOCK_TOPIC, LOCK_TOPIC_ID, 1, 1)
+    restarted.follow(*topic_facts(LOCK_TOPIC, LOCK_TOPIC_ID, 1))
+    while restarted.led[LOCK_TOPIC, 0].log.end == 0:
+        assert restarted.timers.step()
+
+    coordinator = restarted.coordinator
+
+    restarted.led[LOCK_TOPIC, 0].stop("another leads it")
+    restarted.settle()
+
+    assert coordinator.state is CoordinatorState.CLOSED
+    assert restarted.led[LOCK_TOPIC, 0].log.end == FACTS_PER_TURN_MAX
+
+
+def test_replies_for_very_many_who_waited_are_given_in_turns(bench: LockBench) -> None:
+    given: list[LockReply] = []
+    waiting: list[Callable[[LockReply], None]] = [partial(given.append) for _ in range(250)]
+    bench.coordinator._waiting.update(dict.fromkeys(waiting))
+    counts: list[int] = []
+
+    bench.coordinator._release([(on_reply, Holder(str(number))) for number, on_reply in enumerate(waiting)])
+    counts.append(len(given))
+    while bench.timers.step():
+        counts.append(len(given))
+
+    assert counts[:3] == [REPLIES_PER_TURN_MAX, 2 * REPLIES_PER_TURN_MAX, 250]
+    assert given == [Holder(str(number)) for number in range(250)]
 
 
 def test_who_waits_is_told_when_the_leadership_is_lost_and_the_next_leader_rebuilds(bench: LockBench) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.broker.coordinator import coordinators as keys
 from penstock.broker.coordinator import java_hash, partition_of
 
 
@@ -24,3 +25,12 @@ def test_hashes_are_those_of_java(text: str, hashed: int) -> None:
 @pytest.mark.parametrize(("key", "partition"), [("a", 47), ("hello", 22), ("", 0), ("polygenelubricants", 0)])
 def test_the_partition_is_the_positive_hash_modulo_their_number(key: str, partition: int) -> None:
     assert partition_of(key, 50) == partition
+
+
+def test_the_partition_of_a_long_key_is_not_remembered() -> None:
+    remembered = keys._remembered_partition_of.cache_info().currsize
+
+    partitions = {partition_of("x" * length, 50) for length in range(5_000, 5_020)}
+
+    assert len(partitions) > 1
+    assert keys._remembered_partition_of.cache_info().currsize == remembered

@@ -8,7 +8,15 @@ import pytest
 
 from penstock.broker.delays.delay_view import DelayRequest
 from penstock.broker.delays.publisher import REST_MS, DelayPublisher
-from penstock.core.delays import DelayCommand, DueDelays, ReleaseDelays, TakeDueDelays
+from penstock.core.delays import (
+    NOT_PENDING,
+    DelayCommand,
+    DelayId,
+    DueDelays,
+    ReleaseDelays,
+    TakeDueDelays,
+    write_delay_id,
+)
 from penstock.core.metadata import DELAYED_TOPIC
 from penstock.core.model import ApiError, ErrorKind, Timestamp
 from penstock.core.records.builder import pack_body
@@ -282,6 +290,28 @@ def test_a_cancelled_record_is_not_published_and_a_published_one_not_cancelled()
         error = stage.cancel(delay_id)
         assert error is not None
         assert error.kind is ErrorKind.INVALID_RECORD_STATE
+
+
+@pytest.mark.parametrize("node", [1, 2])
+def test_what_is_for_topics_of_others_is_not_cancelled_and_looks_absent(node: int) -> None:
+    stage = DelayStage(2)
+    stage.create()
+    stage.create("other")
+    mine, other = stage.delay("mine", 600_000), stage.delay("other", 600_000, topic="other")
+    absent = write_delay_id(DelayId(0, 12345))
+    asked: list[str] = []
+
+    def may_write(topic: str) -> bool:
+        asked.append(topic)
+        return topic == TOPIC
+
+    cancel = stage.at(node).delays.cancel
+    results = stage.ask(lambda done: cancel([other, absent, mine, mine, "nonsense"], done, may_write))
+
+    assert results[:3] == [NOT_PENDING, NOT_PENDING, None]
+    assert all(isinstance(error, ApiError) for error in results[3:])
+    assert sorted(asked) == sorted(["other", TOPIC])
+    assert stage.listed() == [other]
 
 
 def test_a_record_that_is_sent_again_under_its_id_is_published_once() -> None:

@@ -479,3 +479,19 @@ def test_positions_in_a_topic_that_is_deleted_are_dropped_even_without_the_lease
     read = bench.ask(FetchOffsets, topics=None)
     assert isinstance(read, FetchedOffsets)
     assert read.offsets == ()
+
+
+def test_what_groups_take_counts_while_their_coordinator_is_here_and_again_when_it_is_loaded(
+    bench: GroupsBench,
+) -> None:
+    joined = bench.join_alone(client_id="app", client_host="/10.0.0.1")
+    bench.ask(Heartbeat, generation=joined.generation, member_id=joined.member_id)
+    held = bench.groups._held
+    here = held.total
+
+    restarted = bench.restarted()
+    restarted.ask(Heartbeat, generation=joined.generation, member_id=joined.member_id)
+    bench.groups.stop()
+
+    assert here == restarted.groups._held.of("/10.0.0.1") > 1_000
+    assert held.total == 0

@@ -15,6 +15,7 @@ from penstock.broker.partitions import (
 from penstock.core.metadata import (
     AlterPartition,
     Command,
+    ControllerConfig,
     CreateTopic,
     FenceBroker,
     IsrMember,
@@ -31,11 +32,14 @@ from penstock.storage.commit import GroupCommit
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import CrashableDisk
 from penstock.storage.journal import CommitJournal, JournalOptions, JournalPlace
+from tests.support.key_vaults import vault_of
 from tests.support.manual_runtime import HandSyncs, HandTimers, hand_runtime, settle
 from tests.unit.core.metadata.clusters import broker_of, cluster, perform
 
 TOPIC_ID = TopicId(UUID(int=77))
 ALL = (1, 2, 3)
+# Brokers have keys; what they encrypt is for their settings to say.
+VAULT = vault_of()
 
 
 class Broker:
@@ -62,7 +66,7 @@ class Broker:
         self.partitions = ReplicaManager(
             self.node_id,
             runtime,
-            LogStore(disk, disk, self.commit, self.journal),
+            LogStore(disk, disk, self.commit, self.journal, VAULT),
             ReplicaManagerOptions(static=static, maintenance=LogMaintenanceOptions(fsync)),
         )
         self.told = 0
@@ -106,7 +110,7 @@ class ReplicasBench:
         self.fsync = fsync
         self.static = static
         self.journal = journal
-        self.machine = cluster(3)
+        self.machine = cluster(3, ControllerConfig({"log.encryption.at.rest": "false"}))
         self.brokers = {number: self._broker(number, CrashableDisk()) for number in ALL}
         for broker in self.brokers.values():
             broker.partitions.open_all(self.image, broker.directory)

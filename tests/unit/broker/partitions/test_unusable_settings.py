@@ -40,7 +40,7 @@ OUT_OF_RANGE = [
     ("retention.ms", "-7", "retention_ms", -1),
     ("retention.bytes", str(-(2**63) - 1), "retention_bytes", -1),
     ("max.message.bytes", "3", "max_message_bytes", 100),
-    ("max.message.bytes", str(2**31 - 1), "max_message_bytes", 56 << 20),
+    ("max.message.bytes", str(2**31 - 1), "max_message_bytes", 16 << 20),
 ]
 
 

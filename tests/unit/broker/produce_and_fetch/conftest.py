@@ -17,13 +17,16 @@ from penstock.server.kafka.backend import Backend
 from penstock.sim import World
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
+from penstock.storage.sealing import KeyVault
+from tests.support.key_vaults import vault_of
 
 
 class Bench:
     """One node without listeners."""
 
-    def __init__(self) -> None:
+    def __init__(self, vault: KeyVault | None = None) -> None:
         self.world = World(11)
+        self.vault = vault
         self.backend: Backend
         self.runtime: Runtime
         self.node = self.world.add("node", self._program)
@@ -32,8 +35,11 @@ class Bench:
 
     def _program(self, runtime: Runtime, disk: Disk) -> Service:
         self.runtime = runtime
-        storage = NodeStorage(disk, disk, DataDirectory.open(disk, UUID(int=4)))
-        self._backstage = NodeServices(runtime, storage, NodeOptions("data", NodeId(1), ()), ())
+        storage = NodeStorage(disk, disk, DataDirectory.open(disk, UUID(int=4)), self.vault)
+        static = {} if self.vault is None else {"log.encryption.at.rest": "true"}
+        self._backstage = NodeServices(
+            runtime, storage, NodeOptions("data", NodeId(1), (), static=static), ()
+        )
         self._backstage.start(self._ready)
         return self
 
@@ -120,6 +126,7 @@ class Bench:
         return answers
 
 
-@pytest.fixture
-def bench() -> Bench:
-    return Bench()
+@pytest.fixture(params=[False, True], ids=["plain", "encrypted"])
+def bench(request: pytest.FixtureRequest) -> Bench:
+    """What is true of logs is true of encrypted ones."""
+    return Bench(vault_of() if request.param else None)

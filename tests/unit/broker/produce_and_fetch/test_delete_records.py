@@ -76,7 +76,16 @@ def test_a_small_request_does_not_wait_for_all_of_a_large_one(bench: "Bench") ->
     assert order == ["small", "large"]
 
 
-def test_what_has_not_begun_when_the_time_is_up_is_given_up(bench: "Bench") -> None:
+def test_a_request_that_waits_for_no_replica_has_its_records_deleted_here(bench: "Bench") -> None:
+    many = partitions(bench, 4)
+
+    assert bench.deleted(*[(partition, -1) for partition in many], timeout_ms=0) == [1] * 4
+
+
+def test_what_has_not_begun_when_the_time_is_up_is_given_up(
+    bench: "Bench", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delete_records, "LOCAL_MS", 0)
     many = partitions(bench, 60)
     outcomes: Outcomes = []
 

@@ -8,6 +8,7 @@ from penstock.broker import fetch as fetch_module
 from penstock.broker.client_shares import ShareLimits
 from penstock.broker.fetch import (
     SLICE_PARTITIONS,
+    SLICE_RANGES,
     FetchedPartition,
     FetchLimits,
     FetchPartition,
@@ -17,6 +18,7 @@ from penstock.broker.partitions import LeaderPartition
 from penstock.broker.topics import NewTopic
 from penstock.core.metadata import CreatedTopic
 from penstock.core.model import MILLISECOND, SECOND, ApiError, ErrorKind
+from penstock.storage.log import FileRange, OpenedBatches
 
 if TYPE_CHECKING:
     from tests.unit.broker.produce_and_fetch.conftest import Bench
@@ -28,6 +30,11 @@ LARGE = b"x" * 10_000
 
 def size_of(found: FetchedPartition) -> int:
     return 0 if found.records is None else found.records.length
+
+
+def content_of(found: FetchedPartition) -> bytes:
+    assert found.records is not None
+    return found.records.to_bytes() if isinstance(found.records, FileRange) else found.records
 
 
 def kind_of(found: FetchedPartition) -> ErrorKind | None:
@@ -379,3 +386,34 @@ def test_a_long_poll_that_holds_much_gives_way_to_one_that_holds_little(bench: "
     assert len(answers["greedy"]) == 1
     assert answers["modest"] == []
     assert (len(service.waiting), service.waiting.weight) == (1, 50)
+
+
+def test_short_ranges_of_several_partitions_are_read_and_long_ones_are_sent_from_their_files(
+    bench: "Bench",
+) -> None:
+    first, second, third = many(bench, 3)
+    for partition in (first, second, third):
+        bench.written(partition, *[LARGE * 2] * (partition is second))
+
+    (found,) = bench.fetch(AT_ONCE, *[FetchPartition(each, 0, 1 << 20) for each in (first, second, third)])
+    ((alone,),) = bench.fetch(AT_ONCE, FetchPartition(first, 0, 1 << 20))
+    bench.run()
+
+    is_encrypted = bench.vault is not None
+    assert [isinstance(part.records, OpenedBatches) for part in found] == [True, is_encrypted, True]
+    assert isinstance(alone.records, OpenedBatches) is is_encrypted
+    assert content_of(found[0]) == content_of(alone)
+
+
+def test_what_many_partitions_have_is_looked_at_in_slices(bench: "Bench") -> None:
+    partitions = many(bench, SLICE_RANGES + 1)
+    for partition in partitions:
+        bench.append(partition)
+    bench.run()
+
+    answers = bench.fetch(AT_ONCE, *[FetchPartition(each, 0, 1 << 20) for each in partitions])
+
+    assert answers == []
+    bench.run()
+    (found,) = answers
+    assert [size_of(part) > 0 for part in found] == [True] * len(partitions)

@@ -118,6 +118,24 @@ def test_an_expansion_that_never_arrives_is_proposed_again() -> None:
     assert proposals(stage) == [[1, 2, 3]] * 4
 
 
+def test_proposals_that_come_to_nothing_become_rare() -> None:
+    stage = Stage()
+    stage.create(1, 2, 3)
+    stage.kill(3)
+    stage.run(100)
+    stage.drop_commands = 1_000
+
+    stage.start(3)
+    stage.run(20_000)
+    without_a_controller = len(proposals(stage))
+    stage.drop_commands = 0
+    stage.run(5_000)
+
+    # Four in each second at first, then one in two.
+    assert 4 <= without_a_controller <= 20
+    assert stage.isr() == [1, 2, 3]
+
+
 def test_a_newcomer_that_dies_while_its_fate_is_unknown_does_not_hold_the_high_watermark_for_long() -> None:
     stage = Stage()
     stage.create(1, 2, 3)

@@ -70,7 +70,7 @@ def fetch(
 def end_of(found: FetchedPartition) -> int:
     """The offset behind what was served."""
     assert found.records is not None
-    return max(header.next_offset for header in check_batches(found.records.read()))
+    return max(header.next_offset for header in check_batches(found.records.to_bytes()))
 
 
 def test_a_consumer_is_sent_to_the_replica_in_its_rack(stage: Stage) -> None:

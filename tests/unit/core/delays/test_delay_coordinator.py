@@ -20,9 +20,11 @@ from penstock.core.delays import (
     DelaysDropped,
     DelaysDue,
     DelaysStored,
+    DelayTopics,
     DelayTransactionEnded,
     DueDelays,
     EndDelays,
+    FindDelays,
     PendingDelay,
     ReleaseDelays,
     ScheduleRecords,
@@ -116,6 +118,12 @@ class Driver:
         assert isinstance(reply, DelayResults), reply
         return reply.errors[0]
 
+    def find(self, *ids: int) -> DelayReply:
+        return self.submit(FindDelays, ids=ids)
+
+    def cancel_of(self, topic: str, delay_id: int) -> DelayReply:
+        return self.submit(CancelDelays, ids=(delay_id,), topics=(topic,))
+
     def marker(self, *, is_commit: bool) -> None:
         self._append(DelayTransactionEnded(PRODUCER.producer_id, is_commit))
 
@@ -200,6 +208,24 @@ def test_a_report_ahead_of_time_costs_no_more_steps_than_one_in_time() -> None:
         steps += 1
         # The clock is looked at once a second.
         assert steps < 3_600
+
+
+def test_delays_are_found_by_id_with_their_topics() -> None:
+    driver = Driver(DelayOptions(ahead_ms=0, delays_max=3))
+    driver.schedule((1, 1_000), (2, 1_000))
+
+    assert driver.find(2, 7, 1) == DelayTopics(("orders", None, "orders"))
+    for count in (0, 4):
+        assert isinstance(driver.find(*range(count)), ApiError)
+
+
+def test_a_delay_of_another_topic_than_the_expected_one_is_not_cancelled() -> None:
+    driver = Driver()
+    driver.schedule((1, 1_000))
+
+    assert driver.cancel_of("other", 1) == DelayResults((NOT_PENDING,))
+    assert isinstance(driver.submit(CancelDelays, ids=(1,), topics=("orders", "orders")), ApiError)
+    assert driver.cancel_of("orders", 1) == DelayResults((None,))
 
 
 def test_an_id_that_was_cancelled_and_is_used_again_waits_for_its_new_time() -> None:

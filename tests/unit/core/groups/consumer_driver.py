@@ -18,6 +18,7 @@ from penstock.core.groups import (
     GroupState,
     PartitionSet,
     ReloadTopics,
+    TopicRights,
     digest_of,
 )
 from penstock.core.model import ApiError, ErrorKind, TopicId, TopicName, TopicPartition
@@ -77,15 +78,16 @@ class Member:
         self.member_id = member_id
         self.joined = joined
         self.instance_id: str | None = joined.get("instance_id")
+        self.rights: TopicRights | None = joined.pop("rights", None)
         self.epoch = 0
         self.owned: PartitionSet = {}
 
     def join(self) -> ConsumerHeartbeatResult:
-        reply = self.driver.beat(self.member_id, 0, owned={}, **self.joined)
+        reply = self.driver.beat(self.member_id, 0, owned={}, rights=self.rights, **self.joined)
         return self.take(reply)
 
     def beat(self, **fields: Any) -> ConsumerHeartbeatResult:
-        fields = {"owned": self.owned, "instance_id": self.instance_id, **fields}
+        fields = {"owned": self.owned, "instance_id": self.instance_id, "rights": self.rights, **fields}
         return self.take(self.driver.beat(self.member_id, self.epoch, **fields))
 
     def take(self, reply: Any) -> ConsumerHeartbeatResult:

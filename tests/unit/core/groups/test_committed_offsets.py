@@ -222,6 +222,31 @@ def test_without_room_positions_are_moved_but_no_new_ones_stored() -> None:
     assert driver.committed() == 2
 
 
+def test_without_room_for_metadata_positions_that_have_as_much_are_moved_and_small_ones_stored() -> None:
+    room = [100]
+    driver = Driver(replace(OPTIONS, metadata_room=lambda: room[0]))
+    driver.commit(position(1, metadata="x" * 100))
+    room[0] = 10
+
+    moved = driver.commit(
+        position(2, metadata="y" * 100),
+        position(2, partition=1, metadata="x" * 10),
+        position(2, partition=2, metadata="x" * 11),
+        # Four bytes a character.
+        position(2, partition=3, metadata="\u2014" * 3),
+    )
+
+    assert moved == CommitResults(
+        (
+            OffsetResult(at("t", 0)),
+            OffsetResult(at("t", 1)),
+            OffsetResult(at("t", 2), ErrorKind.OFFSET_METADATA_TOO_LARGE),
+            OffsetResult(at("t", 3), ErrorKind.OFFSET_METADATA_TOO_LARGE),
+        )
+    )
+    assert (driver.committed(), driver.committed(partition=1)) == (2, 2)
+
+
 def test_positions_and_what_they_take_are_counted() -> None:
     driver = Driver()
     image = driver.coordinator.image
@@ -229,10 +254,10 @@ def test_positions_and_what_they_take_are_counted() -> None:
     two = image.position_bytes
 
     driver.commit(position(2, metadata="x" * 40))
-    assert (image.positions, image.position_bytes) == (2, two - 60)
+    assert (image.positions, image.position_bytes, image.metadata_bytes) == (2, two - 60, 40)
     driver.ask(DeleteOffsets(on_reply=ignore, group_id=GROUP, partitions=(at("t", 0), at("t", 1))))
 
-    assert (image.positions, image.position_bytes) == (0, 0)
+    assert (image.positions, image.position_bytes, image.metadata_bytes) == (0, 0, 0)
     assert driver.failed_over().coordinator.image == image
 
 

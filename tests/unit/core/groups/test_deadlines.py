@@ -1,7 +1,7 @@
 """One entry per group: visits are planned early rather than late, and never lost."""
 
-from penstock.core.groups.classic_group import ClassicGroup
-from penstock.core.groups.outcome import GroupDeadlines
+from penstock.core.groups.classic_group import ClassicGroup, GivenId
+from penstock.core.groups.outcome import STALE_CHECKS_MAX, GroupDeadlines
 from penstock.core.model import Instant
 
 
@@ -51,10 +51,21 @@ def test_a_group_comes_back_for_the_earliest_of_everything_it_waits_for() -> Non
     group = ClassicGroup("g")
     assert group.earliest_deadline() is None
 
-    group.pending["given-out"] = Instant(40)
+    group.give_id("given-out", GivenId(Instant(40), "/127.0.0.1"))
     assert group.earliest_deadline() == 40
     group.sync_deadline = Instant(30)
     assert group.earliest_deadline() == 30
     group.join_deadline = Instant(20)
 
     assert group.earliest_deadline() == 20
+
+
+def test_checks_of_groups_that_are_gone_are_dropped_with_their_ids() -> None:
+    deadlines = GroupDeadlines()
+    for number in range(10_000):
+        deadlines.arm(f"group-{number}", Instant(1_000 + number))
+        deadlines.disarm(f"group-{number}")
+    deadlines.arm("last", Instant(5_000))
+
+    assert len(deadlines._heap) <= STALE_CHECKS_MAX + 2
+    assert (deadlines.next(), deadlines.pop(Instant(5_000)), deadlines.next()) == (5_000, "last", None)

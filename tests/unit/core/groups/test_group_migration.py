@@ -442,7 +442,7 @@ def test_a_classic_member_that_does_not_fit_into_a_record_is_kept_out_of_a_consu
 def test_names_of_protocols_that_do_not_fit_into_a_record_are_kept_out_of_a_consumer_group(name: str) -> None:
     driver = ConsumerDriver(replace(options(MigrationPolicy.BIDIRECTIONAL), record_bytes_max=1_000))
     driver.member("a")
-    names = [MemberProtocol(name, b"")] * (500 if len(name) == 1 else 1)
+    names = [MemberProtocol(name, b"")] * (90 if len(name) == 1 else 1)
 
     refused = driver.join("", protocols=(MemberProtocol("range", subscription((), "t")), *names))
 

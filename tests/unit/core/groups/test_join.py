@@ -21,6 +21,7 @@ from tests.unit.core.groups.group_driver import (
     REBALANCE_MS,
     SESSION_MS,
     Driver,
+    position,
     protocols,
     subscription,
 )
@@ -322,34 +323,87 @@ def test_the_clients_reason_is_reported() -> None:
     assert GROUP in str(driver.events[-1])
 
 
+def held(driver: Driver) -> int:
+    assert driver.coordinator.held.total == driver.coordinator.held.of("/127.0.0.1")
+    return driver.coordinator.held.total
+
+
 def test_what_members_send_about_themselves_is_counted_until_they_leave() -> None:
     driver = Driver()
     large = (MemberProtocol("range", b"x" * 10_000), MemberProtocol("other", b"y" * 500))
 
     first, _ = driver.join_new(protocols=large)
+    only_first = held(driver)
     second, _ = driver.join_new(protocols=(MemberProtocol("range", b"x" * 100),))
-    assert driver.coordinator.metadata_bytes == 10_600
+    both = held(driver)
     driver.join(second, protocols=(MemberProtocol("range", b"x" * 300),))
-    assert driver.coordinator.metadata_bytes == 10_800
+    assert held(driver) == both + 200
     driver.leave(LeavingMember(first))
-    assert driver.coordinator.metadata_bytes == 300
+    only_second = held(driver)
     # Its session ends.
-    driver.advance(10 * REBALANCE_MS)
+    driver.advance(2 * REBALANCE_MS)
 
-    assert driver.coordinator.metadata_bytes == 0
+    assert 10_500 < only_first < 15_000
+    assert 100 < both - only_first < 2_000
+    assert 300 < only_second < 5_000
+    # The group is stored, without members, until offsets are looked at.
+    assert 0 < driver.coordinator.held.total < 3_000
+    driver.advance(OPTIONS.offsets_retention_check_interval_ms)
+    assert held(driver) == 0
+
+
+def test_names_of_protocols_and_of_members_are_counted() -> None:
+    driver = Driver()
+    driver.join(member_id_required=False, protocols=protocols("a", "b"))
+    short = held(driver)
+
+    driver.join(member_id_required=False, protocols=protocols("a" * 1_000, "b" * 1_000), group_id="other")
+    names = held(driver)
+    driver.join(member_id_required=False, client_id="c" * 900, group_id="third")
+    ids = held(driver)
+
+    assert 1_990 <= names - 2 * short < 2_100
+    assert 900 + short - 200 <= ids - names < 2_000 + short
+
+
+def test_an_id_that_was_given_out_is_counted_for_a_minute_however_long_the_session() -> None:
+    driver = Driver()
+
+    for number in range(10):
+        driver.join(session_timeout_ms=1_800_000, group_id=f"{number}" * 8_000)
+    given = held(driver)
+    driver.advance(59_000)
+    still_given = held(driver)
+    driver.advance(2_000)
+
+    assert given == still_given > 10 * 8_000
+    assert held(driver) == 0
+
+
+def test_an_id_that_was_given_out_is_counted_until_it_is_joined_with_or_left() -> None:
+    driver = Driver()
+    driver.join(random_id="a")
+    driver.join(random_id="b")
+
+    driver.leave(LeavingMember("c-a"))
+    driver.leave(LeavingMember("c-b"))
+
+    assert held(driver) == 0
 
 
 def test_what_a_static_member_sends_replaces_what_it_sent_before() -> None:
     driver = Driver()
-    for size in (10_000, 300):
+    sizes: list[int] = []
+    for size in (300, 10_000, 300):
         driver.join(instance_id="i", protocols=(MemberProtocol("range", b"x" * size),))
+        sizes.append(held(driver))
 
-    assert driver.coordinator.metadata_bytes == 300
+    assert sizes[0] == sizes[2] == sizes[1] - 9_700
 
 
 def test_without_room_a_member_joins_again_as_it_is_and_not_with_more() -> None:
-    room = [5_000]
-    driver = Driver(replace(OPTIONS, has_member_room=lambda size: size <= room[0]))
+    room = [10_000]
+    driver = Driver(replace(OPTIONS, has_member_room=lambda _, size: size <= room[0]))
     same, more = ((MemberProtocol("range", b"x" * size),) for size in (5_000, 5_001))
     member, ticket = driver.join_new(protocols=same)
     driver.advance(DELAY_MS)
@@ -360,17 +414,70 @@ def test_without_room_a_member_joins_again_as_it_is_and_not_with_more() -> None:
 
     assert again not in driver.answers or driver.joined(again).member_id == member
     assert [driver.kind_of(one) for one in refused] == [ErrorKind.GROUP_FULL] * 2
-    assert driver.coordinator.metadata_bytes == 5_000
+    assert 5_000 < held(driver) < 10_000
 
 
-def test_without_room_a_member_with_little_metadata_joins() -> None:
-    driver = Driver(replace(OPTIONS, has_member_room=lambda _: False))
-    sizes = (OPTIONS.small_metadata_bytes, OPTIONS.small_metadata_bytes + 1)
-    little, more = ((MemberProtocol("range", b"x" * size),) for size in sizes)
-
-    _, joined = driver.join_new(protocols=little)
-    refused = driver.join(protocols=more)
+def test_without_room_nobody_joins_and_a_member_with_little_metadata_goes_on() -> None:
+    room = [10_000]
+    driver = Driver(replace(OPTIONS, has_member_room=lambda _, size: size <= room[0]))
+    member, joined = driver.join_new()
     driver.advance(DELAY_MS)
+    room[0] = 0
+
+    little = driver.join(member, protocols=protocols("range", topics=[f"t{n}" for n in range(500)]))
+    strangers = [driver.join(), driver.join(member_id_required=False), driver.join(instance_id="i")]
 
     assert driver.joined(joined).generation == 1
-    assert driver.kind_of(refused) is ErrorKind.GROUP_FULL
+    assert driver.joined(little).generation == 2
+    assert [driver.kind_of(one) for one in strangers] == [ErrorKind.GROUP_FULL] * 3
+
+
+def test_without_room_a_member_that_nobody_knows_is_told_so() -> None:
+    driver = Driver(replace(OPTIONS, has_member_room=lambda _host, _size: False))
+
+    # Its client joins anew, where GROUP_FULL would end it.
+    assert driver.kind_of(driver.join("forgotten")) is ErrorKind.UNKNOWN_MEMBER
+    assert driver.kind_of(driver.join("forgotten", instance_id="i")) is ErrorKind.UNKNOWN_MEMBER
+
+
+def test_a_member_with_more_protocols_than_any_client_has_is_refused() -> None:
+    driver = Driver()
+    names = [f"assignor-{number}" for number in range(101)]
+
+    refused = driver.join(protocols=protocols(*names))
+    accepted = driver.join(protocols=protocols(*names[:100]))
+
+    assert driver.kind_of(refused) is ErrorKind.INVALID_REQUEST
+    assert isinstance(driver.answers[accepted], MemberIdRequired)
+
+
+def test_without_room_a_leader_assigns_little_and_not_much() -> None:
+    driver = Driver(replace(OPTIONS, has_member_room=lambda _, size: size <= 2_000))
+    (first, _), (second, _) = joins = [driver.join_new(), driver.join_new()]
+    driver.advance(2 * DELAY_MS)
+    leader = next(member for member, ticket in joins if driver.joined(ticket).members)
+    other = second if leader == first else first
+
+    refused = driver.sync(leader, 1, {first: b"x" * 9_000, second: b"x"})
+    driver.join(other)
+    driver.join(leader)
+    accepted = driver.sync(leader, 2, {first: b"x" * 8_000, second: b"x"})
+
+    assert driver.kind_of(refused) is ErrorKind.BATCH_TOO_LARGE
+    assert driver.synced(accepted).protocol == "range"
+
+
+def test_groups_that_were_left_with_nothing_are_deleted_at_once_where_there_are_very_many() -> None:
+    driver = Driver(replace(OPTIONS, emptied_bytes_max=100_000))
+    driver.commit(position(1), group_id="group-0")
+    for number in range(200):
+        group_id = f"group-{number}"
+        member, _ = driver.join_new(group_id=group_id)
+        driver.leave(LeavingMember(member), group_id=group_id)
+
+    driver.advance(DELAY_MS)
+
+    known = driver.coordinator.image.group_ids()
+    assert len(known) < 60
+    assert ("group-0" in known, "group-1" in known, "group-99" in known) == (True, False, True)
+    assert driver.coordinator.held.total < 110_000

@@ -2,10 +2,16 @@
 
 import pytest
 
-from penstock.core.groups import PatternDeleted, PatternResolved
-from penstock.core.groups.topic_patterns import WORK_PER_STEP, InvalidPattern, TopicPattern
+from penstock.core.groups import PatternDeleted, PatternResolved, TopicRights
+from penstock.core.groups.topic_patterns import RIGHTS_PER_STEP, WORK_PER_STEP, InvalidPattern, TopicPattern
 from penstock.core.model import ErrorKind
-from tests.unit.core.groups.consumer_driver import ConsumerDriver, Member, Topics
+from tests.unit.core.groups.consumer_driver import (
+    HEARTBEAT_MS,
+    SESSION_MS,
+    ConsumerDriver,
+    Member,
+    Topics,
+)
 from tests.unit.core.groups.group_driver import GROUP
 
 
@@ -150,3 +156,181 @@ def test_more_topics_than_a_record_holds_are_not_stored_and_searched_for_again()
 
     member.driver.reconcile(member)
     assert len(member.partitions) == 1_000
+
+
+def rights(*seen: str) -> TopicRights:
+    """The rights to see these topics."""
+    return TopicRights(seen, seen.__contains__)
+
+
+def test_a_member_gets_the_topics_of_its_pattern_that_it_may_see() -> None:
+    driver = ConsumerDriver(topics=Topics(bills=1, orders=2, secret=2))
+
+    few = driver.member("few", topics=None, pattern=".*", rights=rights("orders"))
+    nothing = driver.member("nothing", topics=None, pattern=".*", rights=rights())
+    everything = driver.member("all", topics=None, pattern=".*", rights=rights("bills", "orders", "secret"))
+    driver.reconcile(few, nothing, everything)
+
+    assert {name for name, _ in few.partitions} == {"orders"}
+    assert nothing.partitions == []
+    assert len(few.partitions + everything.partitions) == 5
+
+
+def test_names_count_beside_a_pattern_whatever_is_seen_of_that() -> None:
+    driver = ConsumerDriver(topics=Topics(t=1, u=1, v=1))
+
+    member = driver.member("a", topics=("t",), pattern="u|v", rights=rights("u"))
+
+    assert member.partitions == [("t", 0), ("u", 0)]
+
+
+def test_a_member_that_may_see_other_topics_gets_them_with_its_next_heartbeat() -> None:
+    driver = ConsumerDriver(topics=Topics(bills=1, orders=1))
+    member = driver.member("a", topics=None, pattern=".*", rights=rights("orders"))
+    other = driver.member("b", topics=None, pattern=".*", rights=rights("orders"))
+
+    for seen in (("bills", "orders"), ("bills",), ()):
+        for each in (member, other):
+            each.rights = rights(*seen)
+        driver.reconcile(member, other)
+        assert sorted(name for name, _ in member.partitions + other.partitions) == list(seen)
+
+
+def test_rights_that_have_not_changed_are_looked_at_once() -> None:
+    driver = ConsumerDriver(topics=Topics(bills=1, orders=1))
+    asked: list[str] = []
+
+    def may_see(topic: str) -> bool:
+        asked.append(topic)
+        return True
+
+    members = [
+        driver.member(name, topics=None, pattern=".*", rights=TopicRights("alice", may_see))
+        for name in ("a", "b", "c")
+    ]
+    driver.reconcile(*members)
+    assert asked == ["bills", "orders"]
+    epoch = driver.described().epoch
+    for member in members:
+        member.rights = TopicRights(("alice", "after a change"), may_see)
+    driver.reconcile(*members)
+
+    assert asked == ["bills", "orders"] * 2
+    assert driver.described().epoch == epoch
+    driver.change_topic("new", 1)
+    driver.reconcile(*members)
+    assert asked[4:] == ["bills", "new", "orders"]
+
+
+def test_a_topic_that_is_created_later_is_for_those_who_may_see_it() -> None:
+    driver = ConsumerDriver(topics=Topics(orders=1))
+    few = driver.member("few", topics=None, pattern=".*", rights=rights("orders"))
+    more = driver.member("more", topics=None, pattern=".*", rights=rights("orders", "secret"))
+    driver.reconcile(few, more)
+
+    driver.change_topic("secret", 4)
+    driver.reconcile(few, more)
+
+    assert {name for name, _ in few.partitions} <= {"orders"}
+    assert [place for place in more.partitions if place[0] == "secret"] == [("secret", at) for at in range(4)]
+
+
+def test_rights_to_many_topics_are_looked_at_over_several_turns() -> None:
+    names = {f"t{number}": 1 for number in range(3 * RIGHTS_PER_STEP)}
+    driver = ConsumerDriver(topics=Topics(**names))
+    asked: list[str] = []
+
+    def may_see(topic: str) -> bool:
+        asked.append(topic)
+        return topic != "t7"
+
+    driver.beat("a", 0, topics=None, pattern="t.*", rights=TopicRights("alice", may_see))
+    assert len(asked) == RIGHTS_PER_STEP
+    driver.expire_once()
+    assert len(asked) == 2 * RIGHTS_PER_STEP
+    for _ in range(3):
+        driver.expire_once()
+    member = Member(driver, "a", topics=None, pattern="t.*", rights=TopicRights("alice", may_see))
+    member.join()
+    driver.reconcile(member)
+
+    assert len(asked) == 3 * RIGHTS_PER_STEP
+    assert {name for name, _ in member.partitions} == names.keys() - {"t7"}
+
+
+def test_after_a_failover_nobody_gets_anything_new_until_all_rights_are_known() -> None:
+    driver = ConsumerDriver(topics=Topics(bills=2, orders=2))
+    few = driver.member("few", topics=None, pattern=".*", rights=rights("orders"))
+    more = driver.member("more", topics=None, pattern=".*", rights=rights("bills", "orders"))
+    driver.reconcile(few, more)
+    before = few.partitions, more.partitions
+
+    other = driver.failed_over()
+    few.driver = more.driver = other
+    other.change_topic("secret", 2)
+    more.rights = rights("bills", "orders", "secret")
+    for _ in range(3):
+        more.beat()
+    assert more.partitions == before[1]
+    few.beat()
+    other.reconcile(few, more)
+
+    assert {name for name, _ in few.partitions} <= {"orders"}
+    assert {name for name, _ in more.partitions} >= {"bills", "secret"}
+    assert len(few.partitions + more.partitions) == 6
+
+
+def test_after_a_failover_members_that_do_not_return_are_waited_for_until_their_sessions_end() -> None:
+    driver = ConsumerDriver(topics=Topics(bills=1, orders=1))
+    gone = driver.member("gone", topics=None, pattern=".*", rights=rights("orders"))
+    stays = driver.member("stays", topics=None, pattern=".*", rights=rights("bills", "orders"))
+    driver.reconcile(gone, stays)
+
+    other = driver.failed_over()
+    stays.driver = other
+    for _ in range(3 * SESSION_MS // HEARTBEAT_MS):
+        other.advance(HEARTBEAT_MS)
+        stays.beat()
+
+    assert [name for name, _ in stays.partitions] == ["bills", "orders"]
+
+
+def test_where_everyone_may_see_everything_nobody_is_waited_for_after_a_failover() -> None:
+    driver = ConsumerDriver(topics=Topics(orders=1))
+    members = [driver.member(name, topics=None, pattern=".*") for name in ("a", "b")]
+    driver.reconcile(*members)
+
+    other = driver.failed_over()
+    members[0].driver = other
+    other.change_topic("new", 2)
+    for _ in range(2):
+        members[0].beat()
+
+    assert "new" in {name for name, _ in members[0].partitions}
+
+
+def test_a_member_that_becomes_somebody_else_gets_what_that_one_may_see() -> None:
+    driver = ConsumerDriver(topics=Topics(bills=1, orders=1))
+    member = driver.member("a", topics=None, pattern=".*", rights=rights("bills", "orders"))
+    assert len(member.partitions) == 2
+
+    member.rights = rights("bills")
+    member.beat(pattern="bills|orders")
+    driver.reconcile(member)
+
+    assert member.partitions == [("bills", 0)]
+
+
+def test_rights_that_were_given_during_a_failover_count() -> None:
+    driver = ConsumerDriver(topics=Topics(bills=1, orders=1))
+    one = driver.member("one", topics=None, pattern=".*", rights=rights("orders"))
+    blind = driver.member("blind", topics=None, pattern=".*", rights=rights())
+    driver.reconcile(one, blind)
+
+    one.driver = blind.driver = driver.failed_over()
+    one.rights = rights("bills", "orders")
+    one.beat()
+    blind.beat()
+    one.driver.reconcile(one, blind)
+
+    assert names_of(one) == {"bills", "orders"}

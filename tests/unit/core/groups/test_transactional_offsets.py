@@ -88,6 +88,22 @@ def test_a_position_of_an_aborted_transaction_never_counts() -> None:
     assert len(driver.coordinator.image.pending) == 0
 
 
+def test_a_transaction_commits_no_more_positions_than_its_end_can_decide_on_at_once() -> None:
+    driver = Driver(replace(OPTIONS, transaction_positions_max=3))
+    commit(driver, position(1), position(1, partition=1))
+
+    reply = commit(driver, *[position(2, partition=number) for number in range(5)])
+    other = commit(driver, position(3, partition=4), producer=BOB)
+    end(driver)
+
+    kinds = [None, None, None, ErrorKind.TOO_MANY_OFFSETS, ErrorKind.TOO_MANY_OFFSETS]
+    assert reply == CommitResults(
+        tuple([OffsetResult(at("t", number), kind) for number, kind in enumerate(kinds)])
+    )
+    assert other == CommitResults((OffsetResult(at("t", 4)),))
+    assert [driver.committed(partition=number) for number in range(5)] == [2, 2, 2, -1, -1]
+
+
 def test_who_asks_for_stable_positions_is_told_that_a_transaction_may_move_them() -> None:
     driver = Driver()
     driver.commit(position(10), position(11, partition=1))
@@ -244,6 +260,36 @@ def test_metadata_that_is_too_large_is_refused_for_its_partition_alone() -> None
     assert reply == CommitResults(
         (OffsetResult(at("t"), ErrorKind.OFFSET_METADATA_TOO_LARGE), OffsetResult(at("t", 1)))
     )
+
+
+def test_what_is_pending_counts_as_memory_until_its_transaction_ends() -> None:
+    driver = Driver()
+    pending = driver.coordinator.image.pending
+
+    commit(driver, position(1, metadata="m" * 100))
+    commit(driver, position(2, metadata="m" * 50))
+    commit(driver, position(2, metadata="m" * 7), producer=BOB)
+    counted = pending.metadata_bytes
+    after_failover = driver.failed_over().coordinator.image.pending
+    end(driver)
+    end(driver, BOB, is_commit=False)
+
+    assert counted == 57
+    assert (after_failover.metadata_bytes, after_failover.size_bytes > 2 * 400) == (57, True)
+    assert (pending.size_bytes, pending.metadata_bytes) == (0, 0)
+    assert driver.coordinator.image.metadata_bytes == 50
+
+
+def test_metadata_of_a_transaction_needs_room_beside_what_the_group_has() -> None:
+    room = [100]
+    driver = Driver(replace(OPTIONS, metadata_room=lambda: room[0]))
+    driver.commit(position(1, metadata="m" * 100))
+    room[0] = 10
+
+    refused, taken = (commit(driver, position(2, metadata="m" * size)) for size in (100, 10))
+
+    assert refused == CommitResults((OffsetResult(at("t"), ErrorKind.OFFSET_METADATA_TOO_LARGE),))
+    assert taken == CommitResults((OffsetResult(at("t")),))
 
 
 def test_what_is_pending_does_not_expire_and_keeps_its_group() -> None:

@@ -25,9 +25,9 @@ segment.bytes segment.index.bytes segment.jitter.ms segment.ms unclean.leader.el
 """
 
 
-def test_topics_have_the_keys_of_kafka_4_and_one_of_our_own() -> None:
+def test_topics_have_the_keys_of_kafka_4_and_two_of_our_own() -> None:
     assert sorted(definitions(ConfigResourceType.TOPIC)) == sorted(
-        [*KAFKA_TOPIC_KEYS.split(), "penstock.validation"]
+        [*KAFKA_TOPIC_KEYS.split(), "encryption.at.rest", "penstock.validation"]
     )
 
 

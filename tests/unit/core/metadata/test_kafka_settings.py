@@ -37,7 +37,7 @@ UNDEFINED_IN_KAFKA = {
     "super.users",
 }
 OWN = {
-    ConfigResourceType.TOPIC: {"penstock.validation"},
+    ConfigResourceType.TOPIC: {"encryption.at.rest", "penstock.validation"},
     ConfigResourceType.BROKER: {
         "auto.create.topics.burst",
         "auto.create.topics.per.second",
@@ -49,6 +49,7 @@ OWN = {
         "group.queue.retries.max",
         "group.queue.visibility.timeout.ms",
         "group.queue.window.max",
+        "log.encryption.at.rest",
         "log.quarantine.drop.before.ms",
         "log.scrub.bytes.per.second",
         "log.scrub.interval.ms",
@@ -57,6 +58,7 @@ OWN = {
         "max.incremental.fetch.session.cache.partitions",
         "max.waiting.fetch.partitions",
         "offsets.memory.max.bytes",
+        "offsets.metadata.memory.max.bytes",
         "group.metadata.memory.max.bytes",
         "producer.ids.max",
     },

@@ -22,6 +22,7 @@ from penstock.core.metadata.access import (
     entity_key,
 )
 from penstock.core.metadata.commands import (
+    AddFirstAdministrator,
     AlterClientQuotas,
     AlterScramCredentials,
     CreateAcls,
@@ -53,6 +54,7 @@ WRITE_LOGS = AclBinding(
 )
 SHA_256 = ScramMechanism.SCRAM_SHA_256
 PASSWORD = ScramCredential("alice", SHA_256, b"salt", 4_096, b"s" * 32, b"k" * 32)
+ROOT = ScramCredential("root", SHA_256, b"salt", 4_096, b"s" * 32, b"k" * 32)
 KEY = ApiKey("k1", "alice", b"d" * 32, Timestamp(1))
 
 
@@ -221,3 +223,31 @@ def test_a_snapshot_has_all_of_it() -> None:
 def test_secrets_are_not_in_what_is_printed() -> None:
     assert "kkkk" not in repr(PASSWORD)
     assert "dddd" not in repr(KEY)
+
+
+@pytest.mark.parametrize(
+    "earlier",
+    [
+        AlterScramCredentials("alice", (PASSWORD,)),
+        CreateAcls((READ_ORDERS,)),
+        CreateApiKey(KEY),
+    ],
+)
+def test_a_cluster_in_use_takes_no_first_administrator(earlier: Any) -> None:
+    machine = cluster()
+    perform(machine, earlier)
+
+    assert refusal(machine, AddFirstAdministrator("root", (ROOT,))) is ErrorKind.INVALID_REQUEST
+
+
+def test_the_first_administrator_comes_with_its_rules_or_not_at_all() -> None:
+    machine = cluster()
+    rule = but(READ_ORDERS, principal="User:root")
+
+    bad = AddFirstAdministrator("root", (ROOT,), (rule, but(rule, principal="root")))
+    assert refusal(machine, bad) is ErrorKind.INVALID_ACL
+    assert refusal(machine, AddFirstAdministrator("root", ())) is ErrorKind.INVALID_CREDENTIAL
+
+    assert perform(machine, AddFirstAdministrator("root", (ROOT,), (rule,))) == Ok()
+    assert ("root", SHA_256) in machine.image.credentials
+    assert rule in machine.image.acls

@@ -511,3 +511,12 @@ def test_a_broker_that_leaves_for_good_leads_nothing_any_more() -> None:
     assert (after.leader, after.isr) == (second, (second, third))
     assert machine.image.broker(first) is None
     assert kind_of(machine, UnregisterBroker(first)) is ErrorKind.UNKNOWN_BROKER
+
+
+@pytest.mark.parametrize("session_ms", [-1, 600_001, 1 << 62])
+def test_no_broker_may_be_silent_for_ever(session_ms: int) -> None:
+    machine = cluster(1)
+
+    assert kind_of(machine, replace(registration(9), session_ms=session_ms)) is ErrorKind.INVALID_REQUEST
+    assert machine.image.broker(NodeId(9)) is None
+    assert isinstance(perform(machine, replace(registration(9), session_ms=600_000)), RegisteredBroker)

@@ -136,6 +136,7 @@ def test_an_unknown_key_is_named_in_the_refusal(machine: MetadataMachine) -> Non
         ("index.interval.bytes", "0"),
         ("segment.index.bytes", "63"),
         ("max.message.bytes", "99"),
+        ("max.message.bytes", str((16 << 20) + 1)),
         ("flush.messages", "0"),
         ("cleanup.policy", "remove"),
         ("compression.type", "brotli"),
@@ -319,7 +320,6 @@ def test_three_replicas_need_two_in_sync_unless_somebody_says_otherwise(
         (TOPIC, "local.retention.ms", "-2", "1000", "no remote storage"),
         (TOPIC, "leader.replication.throttled.replicas", "", "*", "every replica"),
         (EVERY_BROKER, "log.preallocate", "false", "true", "files grow as they are written"),
-        (BROKER, "ssl.client.auth", "none", "required", "authentication is not available"),
         (GROUP, "share.isolation.level", "read_committed", "read_uncommitted", "committed"),
     ],
 )

@@ -1,8 +1,10 @@
 """Maps and sequences that share what their versions have in common."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from penstock.core.metadata.image import CHUNK, PersistentMap, PersistentVector
+from penstock.core.metadata.image import CHUNK, SORTED_AT_ONCE, PersistentMap, PersistentVector
 
 
 def test_writing_to_a_table_leaves_earlier_versions_alone() -> None:
@@ -27,6 +29,26 @@ def test_a_table_lists_by_key_whatever_the_order_of_writing() -> None:
     assert forward == backward
     assert forward.keys() == list(range(1_000))
     assert backward.values() == [-key for key in range(1_000)]
+
+
+@pytest.mark.parametrize("count", [3, SORTED_AT_ONCE + 1])
+def test_a_large_table_is_listed_in_steps_in_the_same_order(count: int) -> None:
+    table: PersistentMap[str, int] = PersistentMap()
+    for key in range(count):
+        table = table.put(f"k{key}", key)
+
+    steps = table.items_in_steps()
+    turns = 0
+    while True:
+        try:
+            next(steps)
+            turns += 1
+        except StopIteration as end:
+            found = list(end.value)
+            break
+
+    assert found == table.items()
+    assert bool(turns) == (count > SORTED_AT_ONCE)
 
 
 def test_dropping_an_absent_key_answers_the_same_table() -> None:
@@ -58,6 +80,15 @@ def test_a_series_built_item_by_item_equals_one_built_at_once(size: int) -> None
     assert [grown[index] for index in range(-size, size)] == [*range(size), *range(size)]
 
 
+class OneShard(str):
+    """Keys that share a shard."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return 1
+
+
 def test_replacing_an_item_leaves_earlier_versions_alone() -> None:
     before = PersistentVector(range(200))
 
@@ -74,6 +105,15 @@ def test_a_series_has_nothing_outside_its_ends(index: int) -> None:
         PersistentVector(range(3))[index]
 
 
+@given(st.dictionaries(st.text(max_size=3), st.integers(), max_size=40))
+def test_a_table_can_be_read_in_order_one_by_one(content: dict[str, int]) -> None:
+    table: PersistentMap[str, int] = PersistentMap()
+    for key, value in content.items():
+        table = table.put(key, value)
+
+    assert list(table.in_order()) == table.items() == sorted(content.items())
+
+
 def test_a_table_knows_what_is_new_or_replaced_since_an_earlier_one() -> None:
     before: PersistentMap[str, str] = PersistentMap()
     for key in ("a", "b", "c"):
@@ -82,4 +122,26 @@ def test_a_table_knows_what_is_new_or_replaced_since_an_earlier_one() -> None:
     after = before.put("b", "another").put("d", "new").drop("c")
 
     assert after.keys_changed_since(before) == ["b", "d"]
+    assert before.keys_changed_since(before) == []
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 2))),
+    st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from([None, 3, 4]), st.booleans())),
+)
+def test_a_table_knows_how_it_differs_from_an_earlier_one(
+    first: list[tuple[str, int]], then: list[tuple[str, int | None, bool]]
+) -> None:
+    before: PersistentMap[OneShard, int | None] = PersistentMap()
+    for name, number in first:
+        before = before.put(OneShard(name), number)
+    after = before
+    for name, value, is_dropped in then:
+        after = after.drop(OneShard(name)) if is_dropped else after.put(OneShard(name), value)
+
+    old, new = dict(before.items()), dict(after.items())
+    assert after.keys_missing_in(before) == sorted(new.keys() - old.keys())
+    assert before.keys_missing_in(after) == sorted(old.keys() - new.keys())
+    changed = {key for key in new if key not in old or new[key] != old[key]}
+    assert changed <= set(after.keys_changed_since(before)) <= set(new)
     assert before.keys_changed_since(before) == []

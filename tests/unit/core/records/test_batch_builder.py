@@ -10,7 +10,9 @@ from penstock.core.records.builder import (
     join_bodies,
     key_of,
     pack_body,
+    pack_headers,
 )
+from tests.support.kept_memory import kept_bytes
 
 RECORDS: list[UnplacedRecord] = [
     (None, None, (), 1_000),
@@ -76,3 +78,12 @@ def test_a_body_says_its_key() -> None:
         body = pack_body(key, value, headers)
         assert key_of(body) == key
         assert (body[0] == NO_KEY) == (key is None)
+
+
+def test_large_headers_are_not_kept() -> None:
+    def pack() -> None:
+        for number in range(300):
+            headers = (("name", b"%08d" % number + bytes(30_000)),)
+            assert len(pack_headers(headers)) > 30_000
+
+    assert kept_bytes(pack) < 1 << 20

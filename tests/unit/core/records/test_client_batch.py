@@ -8,10 +8,12 @@ from penstock.core.model import ApiError, ErrorKind
 from penstock.core.records import (
     HEADER_BYTES,
     CompressionType,
+    InvalidRecord,
     Record,
     check_batch,
     check_client_batch,
     read_header,
+    validate_records,
     write_batch,
 )
 from penstock.core.records.batch import BatchHeader, seal
@@ -46,12 +48,38 @@ def with_payload(payload: bytes, count: int, codec: CompressionType = Compressio
     return batch
 
 
+def read_all(batch: bytearray) -> BatchHeader | InvalidRecord:
+    """What a check of every record says."""
+    try:
+        return validate_records(batch)
+    except InvalidRecord as broken:
+        return broken
+
+
 @pytest.mark.parametrize("codec", CompressionType)
 @pytest.mark.parametrize("records", [RECORDS, MANY, LARGE])
 def test_what_clients_write_is_accepted(records: list[Record], codec: CompressionType) -> None:
     batch = write_batch(records, codec=codec)
 
     assert check_client_batch(memoryview(batch)) == read_header(batch)
+
+
+@pytest.mark.parametrize("value", [None, b"", b"v" * 20, b"v" * 60, b"v" * 61, b"v" * 200])
+@pytest.mark.parametrize("key", [None, b"", b"k" * 3, b"k" * 63, b"k" * 64])
+def test_a_single_record_is_looked_through_whatever_one_of_its_bytes_is(
+    key: bytes | None, value: bytes | None
+) -> None:
+    written = write_batch([Record(0, 1_000, key, value)])
+    payload = bytes(written[HEADER_BYTES:])
+    places = (*range(min(len(payload), 12)), len(payload) - 2, len(payload) - 1)
+
+    for at in places:
+        for byte in range(256):
+            batch = with_payload(payload[:at] + bytes((byte,)) + payload[at + 1 :], 1)
+            found = check_client_batch(memoryview(batch))
+            assert isinstance(found, ApiError) == isinstance(read_all(batch), InvalidRecord), (at, byte)
+    for other in (payload[:-1], payload + b"\x00"):
+        assert isinstance(check_client_batch(memoryview(with_payload(other, 1))), ApiError)
 
 
 @pytest.mark.parametrize(

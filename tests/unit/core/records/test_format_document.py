@@ -18,7 +18,7 @@ from penstock.core.records import (
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "formats" / "record-batch.md"
 LINE = re.compile(r"^ *(\d+)  ((?:[0-9a-f]{2} )+) +(.+)$")
-EXAMPLES = ["worked-example", "worked-control-example"]
+EXAMPLES = ["worked-example", "worked-control-example", "worked-sealed-example"]
 
 
 def example(name: str) -> list[tuple[int, bytes, str]]:

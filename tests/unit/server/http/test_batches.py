@@ -9,7 +9,14 @@ import pytest
 from penstock.core.model import ApiError, ErrorKind, Instant
 from penstock.core.transactions import BatchDone, BatchMember
 from penstock.runtime.tcp import Part
-from penstock.server.http import BATCHES_PREFIX, BatchResource, HttpLimits, HttpResponse, HttpServer
+from penstock.server.http import (
+    BATCHES_PREFIX,
+    BatchResource,
+    HttpLimits,
+    HttpRequest,
+    HttpResponse,
+    HttpServer,
+)
 from penstock.server.http.server import HttpConnection
 from tests.support.manual_runtime import HandSyncs, HandTimers, hand_runtime
 
@@ -133,6 +140,15 @@ def test_what_cannot_be_understood_is_refused(path: str, body: bytes) -> None:
 
     assert stage.put(path, body)[0] == 400
     assert stage.asked == []
+
+
+def test_a_body_that_is_nested_deeply_is_refused() -> None:
+    responses: list[HttpResponse] = []
+    resource = BatchResource(lambda *_: pytest.fail("it was committed"))
+
+    resource(HttpRequest("s/7", b'{"x":' + b"[" * 100_000), responses.append)
+
+    assert [response.status for response in responses] == [400]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 """How one connection is kept from taking more than its share."""
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,6 +12,7 @@ import pytest
 from penstock.core.model import MILLISECOND, Instant
 from penstock.core.protocol import RequestHeader, request_frame
 from penstock.core.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.core.protocol.messages.registry import APIS
 from penstock.runtime import Runtime
 from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
@@ -18,8 +22,9 @@ from penstock.server.kafka.backend import KafkaMetrics
 from penstock.server.kafka.connection import ConnectionLimits, KafkaConnection
 from penstock.server.kafka.connection_scheduler import ConnectionScheduler
 from penstock.server.kafka.fetch_sessions import FetchSessionCache
+from penstock.server.kafka.frame_decoder import CONTENDED_BYTES, SCRATCH_BYTES
 from penstock.server.kafka.listener import Listener, ListenerContext
-from penstock.server.kafka.request import Request
+from penstock.server.kafka.request import ParkedReply, Request
 from penstock.server.kafka.router import Router
 from penstock.server.kafka.slice_scheduler import SliceScheduler
 from tests.support.recorded_events import recorded_events
@@ -116,17 +121,26 @@ class Meter:
 
     def __init__(self) -> None:
         self.throttles_ms: list[int] = []
+        self.charged_ns = 0
 
     def authorize(self, session: Session, operation: AclOperation, resource: Resource) -> bool:
         return True
 
+    def rights_key(self, session: Session) -> None:
+        """Nothing is kept by it."""
+
     def authorize_any(self, session: Session, operation: AclOperation, kind: ResourceType) -> bool:
         return True
+
+    def quota_left(self, session: Session, cost: QuotaType) -> int | None:
+        return None
 
     def charge_connection(self, host: str) -> int:
         return 0
 
     def charge(self, session: Session, cost: QuotaType, amount: int) -> int:
+        assert cost is QuotaType.REQUEST_NS
+        self.charged_ns += amount
         return self.throttles_ms.pop(0) if self.throttles_ms else 0
 
 
@@ -139,20 +153,23 @@ class Bench:
         gate: Meter | None = None,
     ) -> None:
         self.loop, self.tcp = Loop(), pipe
+        self.request_memory = RequestMemoryLimit(self.loop.soon)
+        self.is_pressed = False
+        self.scheduler = ConnectionScheduler(self.loop.soon, self.loop.now, lambda: self.is_pressed)
+        # Whether requests need their frames longer than for a call.
+        self.keeps = False
         self.response_memory = ResponseMemoryLimit(self.loop.soon, answer_bytes_max)
         # Of one request, and whether it is served in slices.
         self.cost_ns, self.is_sliced = MILLISECOND // 2, False
-        routes = Router()
+        # How long it waits, whether it charges the quota itself, and in how many steps it is served.
+        self.wait_ms, self.asks_quota, self.steps = 0, True, 1
+        routes = self.routes = Router()
 
         @routes.handles(ApiVersionsRequest)
         def answer(request: ApiVersionsRequest, call: Request) -> None:
-            call.run(work(call)) if self.is_sliced else [None for _ in work(call)]
-
-        def work(call: Request) -> Iterator[None]:
-            yield
-            self.loop.now_ns += self.cost_ns
-            call.charge_time()
-            call.reply(ApiVersionsResponse(error_code=0, api_keys=()))
+            if self.keeps:
+                call.connection.keep(self.listener.scratch[:1_000])
+            self._serve(call)
 
         runtime = cast("Runtime", SimpleNamespace(clock=self.loop, timers=self.loop))
         serving = ListenerContext(
@@ -162,9 +179,9 @@ class Bench:
             runtime=runtime,
             metrics=KafkaMetrics(),
             fetch_sessions=FetchSessionCache(runtime.clock, cast("Any", None)),
-            request_memory=RequestMemoryLimit(self.loop.soon),
+            request_memory=self.request_memory,
             response_memory=self.response_memory,
-            scheduler=ConnectionScheduler(self.loop.soon, self.loop.now),
+            scheduler=self.scheduler,
             slices=SliceScheduler(self.loop.now, self.loop.soon),
             report=lambda error: None,
             limits=limits or ConnectionLimits(),
@@ -172,6 +189,29 @@ class Bench:
         self.metrics = serving.metrics
         self.listener = Listener("PLAINTEXT", serving)
         self.connection = self.connect(pipe)
+
+    def _serve(self, call: Request) -> None:
+        if self.wait_ms:
+            self.loop.now_ns += self.cost_ns
+            due = Instant(self.loop.now_ns + self.wait_ms * MILLISECOND)
+            self.loop.at(due, partial(self._finish, call))
+        elif self.is_sliced:
+            call.run(self._work(call))
+        else:
+            self._finish(call)
+
+    def _finish(self, call: Request) -> None:
+        for _ in self._work(call):
+            pass
+
+    def _work(self, call: Request) -> Iterator[None]:
+        yield
+        for _ in range(self.steps):
+            self.loop.now_ns += self.cost_ns
+            yield
+        if self.asks_quota:
+            call.charge_time()
+        call.reply(ApiVersionsResponse(error_code=0, api_keys=()))
 
     def connect(self, pipe: Pipe) -> KafkaConnection:
         connection = self.listener.accept(cast("Any", pipe))
@@ -384,6 +424,42 @@ def test_a_client_that_costs_too_much_is_answered_and_then_not_read_for_a_while(
     assert not pipe.is_paused
 
 
+def test_time_of_the_loop_is_charged_whether_the_handler_does_it_or_not() -> None:
+    pipe, gate = Pipe(), Meter()
+    bench = Bench(pipe, gate=gate)
+
+    bench.receive(1)
+    bench.asks_quota = False
+    bench.receive(2)
+
+    assert gate.charged_ns == 3 * bench.cost_ns
+
+
+def test_time_that_a_request_waits_is_not_charged() -> None:
+    pipe, gate = Pipe(), Meter()
+    bench = Bench(pipe, gate=gate)
+    bench.wait_ms = 30_000
+
+    bench.receive(1)
+    bench.loop.pass_ms(40_000)
+
+    assert pipe.answers == 1
+    assert gate.charged_ns == bench.cost_ns
+
+
+def test_all_slices_of_a_request_are_charged_and_nothing_between_them() -> None:
+    pipe, gate = Pipe(), Meter()
+    bench = Bench(pipe, gate=gate)
+    bench.is_sliced, bench.steps = True, 100
+
+    bench.receive(1)
+    while not pipe.answers:
+        bench.loop.now_ns += MILLISECOND
+        bench.loop.turn()
+
+    assert gate.charged_ns == 100 * bench.cost_ns
+
+
 def test_a_longer_hold_is_not_ended_by_a_shorter_one() -> None:
     pipe = Pipe()
     bench = Bench(pipe)
@@ -454,3 +530,105 @@ def test_another_name_does_not_make_a_client_forget_what_it_used() -> None:
     bench.receive(1, client_id="one more")
 
     assert bench.connection.client_usage.used_ns >= 10 * MILLISECOND
+
+
+@pytest.mark.parametrize("requests", [0, 3])
+def test_a_closed_connection_is_freed_without_the_garbage_collector(requests: int) -> None:
+    pipe = Pipe()
+    bench = Bench(Pipe())
+
+    def closed() -> "weakref.ref[KafkaConnection]":
+        connection = bench.connect(pipe)
+        bench.receive(requests, connection)
+        bench.settle()
+        connection.closed()
+        pipe.handler = None
+        return weakref.ref(connection)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert closed()() is None
+    finally:
+        gc.enable()
+
+
+def test_a_parked_reply_keeps_nothing_of_a_client_that_is_gone() -> None:
+    bench = Bench(Pipe())
+    pipe = Pipe()
+    parked: list[ParkedReply] = []
+
+    @bench.routes.handles(HeartbeatRequest)
+    def park(request: HeartbeatRequest, call: Request) -> None:
+        parked.append(
+            ParkedReply(call, lambda call, error_code: call.reply(HeartbeatResponse(error_code=error_code)))
+        )
+
+    def served(*, is_closed: bool) -> "weakref.ref[KafkaConnection]":
+        connection = bench.connect(pipe)
+        request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        pipe.inbox += bytes(request_frame(APIS[12], RequestHeader(12, 3, 1, "test"), request))
+        pipe.read()
+        if is_closed:
+            connection.closed()
+            pipe.handler = None
+        else:
+            parked[-1](0)
+        return weakref.ref(connection)
+
+    gc.collect()
+    gc.disable()
+    try:
+        gone = served(is_closed=True)
+        is_freed = gone() is None
+    finally:
+        gc.enable()
+    parked[-1](0)
+    unheard = pipe.answers
+    served(is_closed=False)
+
+    assert is_freed
+    assert (unheard, pipe.answers) == (0, 1)
+
+
+def test_slices_are_charged_to_the_client_and_its_address() -> None:
+    bench = Bench(Pipe())
+    bench.is_sliced, bench.steps = True, 100
+    bench.receive(1)
+    bench.settle()
+
+    used_ns = bench.connection.client_usage.recent_ns(bench.loop.now())
+    assert used_ns >= 100 * bench.cost_ns
+    assert bench.connection.address_usage.used_ns == bench.connection.client_usage.used_ns
+
+
+def test_little_is_read_at_a_time_while_memory_is_short() -> None:
+    bench = Bench(Pipe())
+    modest = bench.connect(Pipe())
+    assert len(modest.get_buffer() or b"") == SCRATCH_BYTES
+
+    bench.is_pressed = True
+    bench.scheduler.press()
+    for _ in range(3):
+        assert len(modest.get_buffer() or b"") == CONTENDED_BYTES
+        bench.loop.turn()
+
+    bench.is_pressed = False
+    modest.get_buffer()
+    bench.loop.turn()
+    assert len(modest.get_buffer() or b"") == SCRATCH_BYTES
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_copies_of_frames_are_counted_as_long_as_a_request_is_served_in_slices(leaves: bool) -> None:
+    bench = Bench(Pipe())
+    bench.is_sliced, bench.steps, bench.keeps = True, 100, True
+    bench.receive(1)
+    assert bench.request_memory.kept_bytes > 0
+
+    if leaves:
+        bench.connection.closed()
+    else:
+        bench.settle()
+
+    assert bench.request_memory.kept_bytes == 0

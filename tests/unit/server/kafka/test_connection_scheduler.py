@@ -9,6 +9,7 @@ from penstock.core.model import MICROSECOND, MILLISECOND, Instant
 from penstock.server.kafka.connection_scheduler import (
     LONE_TURN_NS,
     LONG_TURN_NS,
+    NAMES_MAX,
     TURN_NS,
     ConnectionScheduler,
 )
@@ -66,6 +67,7 @@ class Client:
         self._is_waiting = False
         self.served = 0
         self.waits_ns: list[int] = []
+        self.before_request: Callable[[], None] = lambda: None
         loop.connections.append(self)
 
     def send(self) -> None:
@@ -96,6 +98,7 @@ class Client:
         left = self._ahead or len(self._sent_at)
         while left:
             left -= 1
+            self.before_request()
             loop.now_ns += self._cost_ns
             scheduler.spent_ns += self._cost_ns
             self.client_usage.used_ns += self._cost_ns
@@ -257,3 +260,65 @@ def test_names_that_nobody_uses_any_more_are_not_kept() -> None:
         loop.scheduler.release(usage)
 
     assert len(loop.scheduler._usages) < 20_000
+
+
+def test_a_connection_that_calls_itself_something_else_with_each_request_leaves_nothing_behind() -> None:
+    loop = Loop()
+    usage = loop.scheduler.usage_of("10.0.0.1", "")
+    for number in range(3_000):
+        usage = loop.scheduler.rename(usage, "10.0.0.1", "x" * 32_000 + str(number))
+        usage.used_ns += MILLISECOND
+
+    assert len(loop.scheduler._usages) == 1
+    assert usage.recent_ns(loop.now()) == 3_000 * MILLISECOND
+
+
+def test_long_names_are_told_apart_and_not_kept_whole() -> None:
+    scheduler = Loop().scheduler
+    usages = [scheduler.usage_of("10.0.0.1", "x" * 32_000 + str(number)) for number in range(100)]
+
+    assert len(set(usages)) == 100
+    assert scheduler.usage_of("10.0.0.1", "x" * 32_000 + "7") is usages[7]
+    assert max(len(name or "") for _, name in scheduler._usages) <= 64
+
+
+def test_clients_of_an_address_beyond_a_number_share_a_count_and_others_do_not() -> None:
+    scheduler = Loop().scheduler
+    usages = [scheduler.usage_of("10.0.0.1", f"name {number}") for number in range(2 * NAMES_MAX)]
+
+    assert len(set(usages)) == NAMES_MAX + 1
+    assert scheduler.usage_of("10.0.0.2", "name 1") not in usages
+    for usage in usages:
+        scheduler.release(usage)
+    scheduler.forget()
+    assert len(scheduler._usages) == 1
+
+
+def test_what_names_used_is_forgotten_without_new_ones() -> None:
+    loop = Loop()
+    for number in range(200):
+        usage = loop.scheduler.usage_of("10.0.0.1", f"name {number}")
+        usage.used_ns = 100 * MILLISECOND
+        loop.scheduler.release(usage)
+
+    loop.now_ns += 3_000 * MILLISECOND
+    loop.scheduler.forget()
+
+    assert not loop.scheduler._usages
+
+
+def test_another_name_with_each_request_is_no_way_to_the_front_of_those_who_used_much() -> None:
+    loop = Loop()
+    honest = Client(loop, "honest", ahead=50)
+    renaming = Client(loop, "name", ahead=50)
+    number = 0
+
+    def rename() -> None:
+        nonlocal number
+        number += 1
+        renaming.client_usage = loop.scheduler.rename(renaming.client_usage, "10.0.0.1", f"name {number}")
+
+    renaming.before_request = rename
+    loop.run_ms(2_000)
+
+    assert 0.8 < honest.served / renaming.served < 1.25

@@ -143,7 +143,8 @@ def test_a_partial_frame_survives_relaxing() -> None:
 
 
 def test_what_is_not_wanted_now_is_put_aside_and_comes_first_later() -> None:
-    into = assembly()
+    budget = RequestMemoryLimit(lambda wake: None)
+    into = assembly(budget=budget)
     stream = framed(b"one", b"two", b"three") + framed(b"four")[:-1]
     into.target[: len(stream)] = stream
     frames: list[bytes] = []
@@ -154,6 +155,7 @@ def test_what_is_not_wanted_now_is_put_aside_and_comes_first_later() -> None:
 
     into.buffer_updated(len(stream), take_one)
     assert (frames, into.rest is not None, into.is_starved) == ([b"one"], True, False)
+    assert budget.kept_bytes == len(stream) - len(framed(b"one"))
     # Somebody else uses the scratch buffer meanwhile.
     into._scratch[:] = bytes(len(into._scratch))
     into.buffer_updated(0, take_one)
@@ -162,6 +164,7 @@ def test_what_is_not_wanted_now_is_put_aside_and_comes_first_later() -> None:
     assert frames == [b"one", b"two", b"three"]
     into.buffer_updated(0, take_one)
     assert into.is_partial
+    assert budget.kept_bytes == 0
     into.target[:1] = b"r"
     into.buffer_updated(1, take_one)
     assert frames[-1] == b"four"
@@ -203,6 +206,32 @@ def test_one_frame_is_let_in_however_large_it_is() -> None:
     into = assembly(budget=RequestMemoryLimit(lambda wake: None, bytes_max=100))
 
     assert feed(into, framed(b"x" * 5_000), 250) == [b"x" * 5_000]
+
+
+def test_what_was_put_aside_is_not_counted_for_a_connection_that_has_ended() -> None:
+    budget = RequestMemoryLimit(lambda wake: None)
+    into = assembly(budget=budget)
+    stream = framed(b"one", b"two")
+    into.target[: len(stream)] = stream
+    into.buffer_updated(len(stream), lambda frame: False)
+    assert budget.kept_bytes > 0
+
+    into.close()
+
+    assert budget.kept_bytes == 0
+
+
+def test_little_is_read_at_a_time_when_much_is_put_aside() -> None:
+    pressed: list[int] = []
+    budget = RequestMemoryLimit(lambda wake: None, bytes_max=4_000)
+    budget.on_pressed = lambda: pressed.append(budget.kept_bytes)
+    stream = framed(b"one", b"x" * 200)
+    for _ in range(10):
+        into = assembly(budget=budget)
+        into.target[: len(stream)] = stream
+        into.buffer_updated(len(stream), lambda frame: False)
+
+    assert pressed == list(range(5 * 204 + 0, 10 * 204 + 1, 204))
 
 
 def test_a_connection_that_ends_gives_everything_back() -> None:

@@ -7,9 +7,9 @@ from penstock.sim.checkers.queues import (
     PauseAttempt,
     QueueChecker,
     QueueDelivery,
-    QueuedRecord,
     QueuePolicy,
     RedrivenPartition,
+    SentRecord,
     SettleAction,
     Settlement,
     ShareMembership,
@@ -21,7 +21,7 @@ LEASE_MS = 1_000
 
 def checker() -> QueueChecker:
     made = QueueChecker({GROUP: QueuePolicy(3, False, 0, 0)})
-    made.sending(PLACE, VALUE, QueuedRecord())
+    made.sending(PLACE, VALUE, SentRecord())
     return made
 
 

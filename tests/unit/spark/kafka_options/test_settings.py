@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from penstock.spark.errors import SparkOptionError
@@ -182,3 +184,112 @@ def test_the_settings_make_an_endpoint_for_the_client() -> None:
 
     assert endpoint.bootstrap == "b:9092"
     assert endpoint.settings(linger_ms=5)["linger.ms"] == "7"
+
+
+FILE_PROVIDER = "org.apache.kafka.common.config.provider.FileConfigProvider"
+ENVIRONMENT_PROVIDER = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+DIRECTORY_PROVIDER = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
+
+
+def private(file: Path, text: str) -> Path:
+    file.write_text(text)
+    file.chmod(0o600)
+    return file
+
+
+def provided(kind: str, value: str) -> dict[str, str]:
+    return BROKER | {
+        "kafka.config.providers": "p",
+        "kafka.config.providers.p.class": kind,
+        "kafka.sasl.password": value,
+    }
+
+
+def test_values_come_from_where_kafkas_config_providers_find_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = private(tmp_path / "login", "sasl.password=from a file\n")
+    private(tmp_path / "word", "from a directory")
+    monkeypatch.setenv("WORD", "from the environment")
+
+    of_file = kafka_settings(provided(FILE_PROVIDER, f"${{p:{file}:sasl.password}}"))
+    of_directory = kafka_settings(provided(DIRECTORY_PROVIDER, f"${{p:{tmp_path}:word}}"))
+    of_environment = kafka_settings(provided(ENVIRONMENT_PROVIDER, "<${p:WORD}>"))
+
+    assert of_file == {"bootstrap.servers": "b:9092", "sasl.password": "from a file"}
+    assert of_directory["sasl.password"] == "from a directory"
+    assert of_environment["sasl.password"] == "<from the environment>"
+
+
+def test_a_reference_to_what_is_not_there_is_refused_by_its_name(tmp_path: Path) -> None:
+    file = private(tmp_path / "login", "sasl.password=secret\n")
+
+    with pytest.raises(SparkOptionError, match=r"\$\{p:.*:other\}: there is none"):
+        kafka_settings(provided(FILE_PROVIDER, f"${{p:{file}:other}}"))
+    with pytest.raises(SparkOptionError, match=r"config\.providers\.p\.class: must be one of File"):
+        kafka_settings(provided("com.example.Vault", "${p:a:b}"))
+
+
+def test_a_file_that_others_can_read_provides_nothing(tmp_path: Path) -> None:
+    file = private(tmp_path / "login", "sasl.password=secret\n")
+    file.chmod(0o644)
+
+    with pytest.raises(SparkOptionError, match="others may read it") as refused:
+        kafka_settings(provided(FILE_PROVIDER, f"${{p:{file}:sasl.password}}"))
+    assert "secret\n" not in str(refused.value)
+
+
+def test_text_that_only_looks_like_a_reference_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORD", "another")
+
+    assert kafka_settings(BROKER | {"kafka.sasl.password": "${env:WORD}"})["sasl.password"] == "${env:WORD}"
+
+
+def test_a_login_comes_from_a_file_or_else_from_the_environment_and_options_stand_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = private(tmp_path / "named", "sasl.username=named\nsasl.password=one\n")
+    found = private(tmp_path / "found", "sasl.username=found\nsasl.password=two\n")
+    monkeypatch.setenv("PENSTOCK_COMMAND_CONFIG", str(found))
+    monkeypatch.setenv("PENSTOCK_OPTION_SASL_PASSWORD", "three")
+
+    by_file = kafka_settings(BROKER | {"loginFile": str(named)})
+    by_environment = kafka_settings(BROKER)
+    above = kafka_settings(BROKER | {"loginFile": str(named), "kafka.sasl.username": "given"})
+
+    assert (by_file["sasl.username"], by_file["sasl.password"]) == ("named", "one")
+    assert (by_environment["sasl.username"], by_environment["sasl.password"]) == ("found", "three")
+    assert (above["sasl.username"], above["sasl.password"]) == ("given", "one")
+
+
+def test_clients_credentials_for_tokens_are_taken_from_where_java_has_them() -> None:
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    handler = "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler"
+    common = BROKER | {
+        "kafka.sasl.login.callback.handler.class": handler,
+        "kafka.sasl.oauthbearer.token.endpoint.url": "https://issuer/token",
+    }
+    line = f'{module} required clientId="c" clientSecret="s" scope="kafka";'
+    separate = {
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.oauthbearer.client.credentials.client.id": "c",
+        "kafka.sasl.oauthbearer.client.credentials.client.secret": "s",
+        "kafka.sasl.oauthbearer.scope": "kafka",
+    }
+
+    expected = {
+        "bootstrap.servers": "b:9092",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": "https://issuer/token",
+        "sasl.oauthbearer.client.id": "c",
+        "sasl.oauthbearer.client.secret": "s",
+        "sasl.oauthbearer.scope": "kafka",
+    }
+    assert kafka_settings(common | {"kafka.sasl.jaas.config": line}) == expected
+    assert kafka_settings(common | separate) == expected
+
+
+def test_another_java_class_for_logins_is_refused() -> None:
+    with pytest.raises(SparkOptionError, match="a Java class cannot be loaded here"):
+        kafka_settings(BROKER | {"kafka.sasl.login.callback.handler.class": "com.example.Handler"})

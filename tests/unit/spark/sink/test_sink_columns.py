@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.spark.errors import PipelineError, SparkOptionError
-from penstock.spark.sink import AtLeastOnceDelivery, delivery, delivery_for, sink_options
+from penstock.spark.sink import AtLeastOnceDelivery, ExactlyOnceDelivery, delivery, delivery_for, sink_options
 from penstock.spark.sink.batch_commit import BatchCommitter
 from penstock.spark.sink.options import refuse_unknown, sink_columns
 
@@ -105,17 +105,32 @@ def test_who_asks_for_less_and_for_no_guarantee_gets_what_was_asked_for() -> Non
     assert options.settings["enable.idempotence"] == "false"
 
 
-@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "ssl", "SASL_SSL"])
-def test_exactly_once_is_refused_over_anything_but_a_plain_connection(protocol: str) -> None:
-    options = sink_options({**BROKER, "kafka.security.protocol": protocol, "delivery": "exactly-once"})
+OAUTH = {**BROKER, "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}
+
+
+def test_exactly_once_is_refused_with_a_login_that_our_connections_do_not_have() -> None:
+    options = sink_options({**OAUTH, "delivery": "exactly-once"})
 
     with pytest.raises(SparkOptionError) as refused:
         delivery_for(options)
 
     assert str(refused.value) == (
-        "option delivery: exactly-once needs a plain connection to the broker, and kafka.security.protocol is"
-        f" {protocol}; use at-least-once and drop repeats by a natural key"
+        "option delivery: exactly-once needs a login with PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, or with a"
+        " certificate; use at-least-once and drop repeats by a natural key"
     )
+
+
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "ssl", "SASL_SSL"])
+def test_exactly_once_is_delivered_by_encrypted_connections_that_log_in(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BatchCommitter, "is_offered", lambda _: True)
+    login = {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "u", "kafka.sasl.password": "p"}
+    options = sink_options(
+        {**BROKER, **login, "kafka.security.protocol": protocol, "delivery": "exactly-once"}
+    )
+
+    assert isinstance(delivery_for(options), ExactlyOnceDelivery)
 
 
 def test_exactly_once_is_refused_where_the_broker_has_no_batch_commit(
@@ -127,11 +142,9 @@ def test_exactly_once_is_refused_where_the_broker_has_no_batch_commit(
         delivery_for(sink_options({**BROKER, "delivery": "exactly-once"}))
 
 
-def test_the_best_delivery_over_tls_is_at_least_once_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    options = sink_options({**BROKER, "kafka.security.protocol": "SSL"})
-
-    assert isinstance(delivery_for(options), AtLeastOnceDelivery)
-    assert "delivery is at-least-once: exactly-once needs a plain connection" in caplog.text
+def test_the_best_delivery_with_tokens_is_at_least_once_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    assert isinstance(delivery_for(sink_options(OAUTH)), AtLeastOnceDelivery)
+    assert "delivery is at-least-once: exactly-once needs a login with" in caplog.text
 
 
 def test_a_broker_that_does_not_respond_is_not_taken_for_one_without_batch_commit(

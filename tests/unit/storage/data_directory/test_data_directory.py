@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.model import BrokerEpoch, NodeId, PartitionIndex, TopicId, TopicName, TopicPartition
 from penstock.storage.data_directory import (
-    FORMAT,
+    ENCRYPTED_FORMAT,
     DataDirectory,
     DirectoryDamaged,
     FormatTooNew,
@@ -97,9 +97,9 @@ def test_a_directory_belongs_to_one_cluster() -> None:
 def test_a_newer_format_is_refused_with_one_clear_message() -> None:
     disk = CrashableDisk()
     DataDirectory.open(disk, FIRST).close()
-    write_record(disk, "meta", "format", str(FORMAT + 1))
+    write_record(disk, "meta", "format", str(ENCRYPTED_FORMAT + 1))
 
-    with pytest.raises(FormatTooNew, match=r"has format 4, .* reads formats up to 3: upgrade Penstock"):
+    with pytest.raises(FormatTooNew, match=r"has format 5, .* reads formats up to 4: upgrade Penstock"):
         DataDirectory.open(disk, FIRST)
 
     disk.lock("meta/lock").close()

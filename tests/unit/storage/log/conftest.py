@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp, TopicId
+from penstock.core.model import LeaderEpoch, Offset, PartitionIndex, StorageError, Timestamp, TopicId
 from penstock.core.records import (
     BatchHeader,
     ControlRecord,
@@ -20,6 +20,7 @@ from penstock.core.records import (
 from penstock.storage.commit import GroupCommit, SyncableFile
 from penstock.storage.disk import CrashableDisk, FailingDisk
 from penstock.storage.log import AppendedRange, LogOptions, PartitionLog, RecoveryReport
+from penstock.storage.sealing import KeyVault, LogVault
 
 TOPIC = TopicId(UUID(int=7))
 DIRECTORY = "logs/orders/0"
@@ -53,12 +54,19 @@ class Bench:
 
     crashable: CrashableDisk = field(default_factory=CrashableDisk)
     options: LogOptions = OPTIONS
+    vault: KeyVault | None = None
+
+    @property
+    def log_vault(self) -> LogVault | None:
+        return None if self.vault is None else self.vault.of(TOPIC, PartitionIndex(0))
 
     def __post_init__(self) -> None:
         self.disk = FailingDisk(self.crashable)
         self.rounds = Rounds()
         self.commit = GroupCommit(self.rounds)
-        self.log = PartitionLog.create(self.disk, DIRECTORY, TOPIC, self.options, commit=self.commit)
+        self.log = PartitionLog.create(
+            self.disk, DIRECTORY, TOPIC, self.options, commit=self.commit, vault=self.log_vault
+        )
         self.report = RecoveryReport()
         self.answers: list[StorageError | None] = []
 
@@ -113,7 +121,13 @@ class Bench:
         self.rounds = Rounds()
         self.commit = GroupCommit(self.rounds)
         self.log, self.report = PartitionLog.open(
-            self.disk, DIRECTORY, TOPIC, self.options, commit=self.commit, now=Timestamp(now)
+            self.disk,
+            DIRECTORY,
+            TOPIC,
+            self.options,
+            commit=self.commit,
+            now=Timestamp(now),
+            vault=self.log_vault,
         )
         return self.report
 

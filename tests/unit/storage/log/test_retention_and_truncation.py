@@ -1,6 +1,7 @@
 """Retention, delete-records and truncation."""
 
 import errno
+import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import pytest
 from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp
 from penstock.core.records import ControlType, check_batches
 from penstock.core.replica import ACCEPTED, DuplicateBatch
-from penstock.storage.disk import FailureRule
+from penstock.storage.disk import FailingDisk, FailureRule
 from penstock.storage.log import LogOptions, LogStopped, OffsetOutOfRange
 
 if TYPE_CHECKING:
@@ -149,6 +150,26 @@ def test_a_checkpoint_that_was_under_way_does_not_bring_a_start_back(bench: "Ben
     bench.reopen(clean=False)
 
     assert bench.answers == [None]
+    assert bench.log.start == 6
+
+
+def test_a_start_that_is_raised_leaves_the_segment_that_its_checkpoint_names(bench: "Bench") -> None:
+    bench.fill(2)
+    bench.checkpoint()
+    bench.fill(1)
+    bench.log.set_high_watermark(bench.log.end)
+    bench.log.advance_start(Offset(6), bench.answers.append)
+    # Behind the checkpoint that says where the log will start.
+    bench.log.roll()
+    bench.fill(1)
+    bench.rounds.finish_all()
+    assert bench.log.start == 6
+
+    bench.crashable = bench.crashable.crash(random.Random(1))
+    bench.disk = FailingDisk(bench.crashable)
+    bench.reopen(clean=False)
+
+    assert bench.report.corruption == ()
     assert bench.log.start == 6
 
 

@@ -111,6 +111,21 @@ def test_a_log_may_be_removed_while_a_round_that_it_shares_is_gathering(bench: "
     assert [type(answer) for answer in bench.answers] == [LogStopped, LogStopped]
 
 
+def test_a_log_that_is_removed_is_not_synced_for_that(bench: "Bench") -> None:
+    bench.append()
+    bench.log.sync(bench.answers.append)
+    bench.log.abandon()
+
+    asked_before, synced = list(bench.rounds.waiting[0][0]), list[object]()
+    while bench.rounds.waiting:
+        synced += bench.rounds.waiting[0][0]
+        bench.rounds.finish()
+
+    # Until the sync that was asked for before has ended, its file is open.
+    assert [type(answer) for answer in bench.answers] == [LogStopped]
+    assert synced == asked_before
+
+
 def test_a_checkpoint_is_due_after_enough_bytes_or_enough_time(bench: "Bench") -> None:
     now = Instant(5 * SECOND_NS)
     assert not bench.log.maybe_checkpoint(now)

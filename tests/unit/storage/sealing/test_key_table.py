@@ -92,25 +92,43 @@ def test_keys_that_nothing_is_under_are_dropped() -> None:
 
 def same(one: KeyTable, other: KeyTable) -> bool:
     shape = [
-        (each.context, each.rows, each.spare, each.candidates, sorted(each.keys)) for each in (one, other)
+        (each.context, each.rows, each.spare, each.candidates, sorted(each.keys), each.kept)
+        for each in (one, other)
     ]
     secrets = [{key_id: key.secret for key_id, key in each.keys.items()} for each in (one, other)]
     return shape[0] == shape[1] and secrets[0] == secrets[1]
 
 
-def test_it_is_stored_and_read_again_and_given_to_other_processes() -> None:
-    assert same(decode_table(encode_table(TABLE), LOG), TABLE)
-    assert same(pickle.loads(pickle.dumps(TABLE)), TABLE)
+# Keys of copies, one of which is that of a row as well.
+WITH_KEPT = KeyTable(LOG, (KeyRow(0, A.key_id),), KEYS, kept=(A.key_id, D.key_id))
 
 
-def test_bytes_that_end_early_and_later_versions_are_refused() -> None:
-    stored = encode_table(TABLE)
+@pytest.mark.parametrize("table", [TABLE, WITH_KEPT])
+def test_it_is_stored_and_read_again_and_given_to_other_processes(table: KeyTable) -> None:
+    assert same(decode_table(encode_table(table), LOG), table)
+    assert same(pickle.loads(pickle.dumps(table)), table)
+
+
+@pytest.mark.parametrize("table", [TABLE, WITH_KEPT])
+def test_bytes_that_end_early_and_later_versions_are_refused(table: KeyTable) -> None:
+    stored = encode_table(table)
 
     for end in range(len(stored)):
         with pytest.raises(BrokenEnvelope):
             decode_table(stored[:end], LOG)
-    with pytest.raises(BrokenEnvelope, match="version 2"):
-        decode_table(b"\x02\x00" + stored[2:], LOG)
+    with pytest.raises(BrokenEnvelope, match="version 3"):
+        decode_table(b"\x03\x00" + stored[2:], LOG)
+
+
+def test_a_key_that_is_kept_opens_copies_and_nothing_in_the_log() -> None:
+    batch = batch_at(5, D)
+
+    assert WITH_KEPT.unseal_copy(batch, read_header(batch)) == batch_at(5)
+    assert WITH_KEPT.unseal_copy(batch_at(5), read_header(batch_at(5))) == batch_at(5)
+    with pytest.raises(BrokenSeal, match="not that of its segment"):
+        WITH_KEPT.check(batch)
+    with pytest.raises(BrokenSeal, match="the key 6262626262626262 of the batch at offset 5 is gone"):
+        WITH_KEPT.unseal_copy(batch_at(5, B), read_header(batch_at(5, B)))
 
 
 def test_the_header_says_where_a_batch_is() -> None:

@@ -44,7 +44,7 @@ from penstock.storage.disk import Disk
 M = TypeVar("M", bound=Message)
 LOCAL = ("127.0.0.1", 19092)
 # Other brokers are registered by tests, and never heard of again.
-SESSION_MS = 1_000_000_000
+SESSION_MS = 600_000
 
 
 class Keeper:
@@ -54,30 +54,45 @@ class Keeper:
         self.denied: set[tuple[AclOperation, str]] = set()
         self.charged: list[tuple[QuotaType, int]] = []
         self.throttle_ms = 0
+        # Of a client's quota; None is everything.
+        self.left: int | None = None
+        # Who has connected, and how long the next ones wait.
+        self.hosts: list[str] = []
+        self.connection_wait_ms = 0
 
     def authorize(self, session: Session, operation: AclOperation, resource: Resource) -> bool:
         return (operation, resource.name) not in self.denied
 
+    def rights_key(self, session: Session) -> None:
+        """Nothing is kept by it."""
+
     def authorize_any(self, session: Session, operation: AclOperation, kind: ResourceType) -> bool:
         return (operation, f"any {kind.name.lower()}") not in self.denied
 
+    def quota_left(self, session: Session, cost: QuotaType) -> int | None:
+        return self.left
+
     def charge_connection(self, host: str) -> int:
-        return 0
+        self.hosts.append(host)
+        return self.connection_wait_ms
 
     def charge(self, session: Session, cost: QuotaType, amount: int) -> int:
         self.charged.append((cost, amount))
         return self.throttle_ms
 
+    def charged_of(self, cost: QuotaType) -> list[int]:
+        return [amount for charged, amount in self.charged if charged is cost]
+
 
 class MemoryPipe:
     """A connection whose bytes stay here."""
 
-    peer = "127.0.0.1:50000"
     pending_bytes = held_bytes = 0
     sent_bytes = 0
 
-    def __init__(self, local: tuple[str, int]) -> None:
+    def __init__(self, local: tuple[str, int], host: str) -> None:
         self.local = local
+        self.peer = f"{host}:50000"
         self.written = bytearray()
         self.is_closed = self.is_paused = False
 
@@ -104,8 +119,10 @@ class MemoryPipe:
 class Client:
     """One client's connection to the node."""
 
-    def __init__(self, door: Listener, run: Callable[[], None], local: tuple[str, int]) -> None:
-        self.tcp = MemoryPipe(local)
+    def __init__(
+        self, door: Listener, run: Callable[[], None], local: tuple[str, int], host: str = "127.0.0.1"
+    ) -> None:
+        self.tcp = MemoryPipe(local, host)
         self._connection = door.accept(self.tcp)
         self._run = run
 
@@ -165,8 +182,10 @@ class Stage:
         static: dict[str, str] | None = None,
         advertised: Address | None = None,
         security: SecurityOptions | None = None,
+        *,
+        is_guarded: bool = True,
     ) -> None:
-        """With `security`, clients log in, and access rules decide what they may do."""
+        """With `security`, clients log in, and access rules decide what they may do; unguarded, all may."""
         self.world = World(5)
         self.authorizer = Keeper()
         self.options = NodeOptions(
@@ -178,6 +197,7 @@ class Stage:
             security=security or SecurityOptions(),
         )
         self._is_secured = security is not None
+        self._is_guarded = is_guarded
         self.audit_log: AuditLog | None = None
         self.audit: RequestAudit | None = None
         self._listener_security = ListenerSecurity()
@@ -195,7 +215,7 @@ class Stage:
 
     def _ready(self, runtime: Runtime, backend: Backend) -> None:
         self.backend = backend
-        authorizer: Authorizer | None = self.authorizer
+        authorizer: Authorizer | None = self.authorizer if self._is_guarded else None
         if self._is_secured:
             self.audit_log = audit_log_of(runtime, self.options, self.backstage.audit_topic)
             security = NodeSecurity(runtime, self.options.security, backend.access.key_uses, self.audit_log)
@@ -213,7 +233,7 @@ class Stage:
             request_memory=RequestMemoryLimit(runtime.timers.soon),
             response_memory=ResponseMemoryLimit(runtime.timers.soon),
             scheduler=ConnectionScheduler(runtime.timers.soon, runtime.clock.now),
-            slices=SliceScheduler(runtime.clock.now, runtime.timers.soon),
+            slices=SliceScheduler(runtime.clock.now, runtime.timers.soon, self.backstage.long_work),
             report=self.reported.append,
             audit=self.audit,
         )
@@ -231,15 +251,21 @@ class Stage:
         """Of the memory for requests that are not complete."""
         return self._fetch_server.request_memory.claimed_bytes
 
+    @property
+    def room_bytes(self) -> int:
+        """Of the frames of large requests that are decoded and have no response."""
+        return self._fetch_server.slices.held_bytes
+
     def client(
         self,
         local: tuple[str, int] = LOCAL,
         listener: str = "PLAINTEXT",
         security: ListenerSecurity | None = None,
+        host: str = "127.0.0.1",
     ) -> Client:
         """`security` is for a listener that asks for other logins than this node's do."""
         chosen = security or self._listener_security
-        return Client(Listener(listener, self._fetch_server, chosen), self.run, local)
+        return Client(Listener(listener, self._fetch_server, chosen), self.run, local, host)
 
     def ask(self, request: Message, answer: type[M], version: int) -> M:
         """Ask on a connection of its own."""

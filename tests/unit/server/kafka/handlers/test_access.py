@@ -325,6 +325,26 @@ def test_quotas_are_set_and_found(
     assert {row.values[0].value for row in answer.entries or ()} == {10.0}
 
 
+@pytest.mark.parametrize(
+    ("asked", "found"), [("2001:db8:0::1", ["2001:db8::1"]), ("2001:db8::2", []), ("nonsense", [])]
+)
+def test_a_quota_of_an_address_is_found_however_that_is_written(
+    stage_with: type["Stage"], asked: str, found: list[str]
+) -> None:
+    admin = as_user(secured(stage_with), "admin")
+    part = AlterClientQuotasRequestEntityPart(entity_type="ip", entity_name="2001:DB8::1")
+    change = AlterClientQuotasRequestOperation(key="connection_creation_rate", value=5, remove=False)
+    entry = AlterClientQuotasRequestEntry(entity=(part,), ops=(change,))
+    admin.ask(AlterClientQuotasRequest(entries=(entry,), validate_only=False), AlterClientQuotasResponse, 1)
+    component = DescribeClientQuotasRequestComponent(entity_type="ip", match_type=0, match=asked)
+
+    answer = admin.ask(
+        DescribeClientQuotasRequest(components=(component,), strict=True), DescribeClientQuotasResponse, 1
+    )
+
+    assert [row.entity[0].entity_name for row in answer.entries or ()] == found
+
+
 def test_a_quota_that_cannot_be_is_refused(stage_with: type["Stage"]) -> None:
     admin = as_user(secured(stage_with), "admin")
 

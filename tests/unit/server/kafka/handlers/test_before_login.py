@@ -78,3 +78,21 @@ def test_the_oldest_stranger_gives_way_and_nobody_who_has_logged_in() -> None:
 
     assert [visitor.is_open for visitor in visitors[:3]] == [True, False, True]
     assert len(newcomers) == NEWCOMERS_MAX
+
+
+class RecordedTimer:
+    def __init__(self) -> None:
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+def test_no_timer_waits_for_a_stranger_who_has_gone() -> None:
+    newcomers = Newcomers()
+    timer = RecordedTimer()
+    visitor = newcomers.add(Visitor(), timer)
+
+    assert newcomers.remove(visitor)
+
+    assert timer.is_cancelled

@@ -36,6 +36,7 @@ from penstock.core.protocol.messages.update_features import (
 )
 from penstock.core.records import Record, write_batch
 from penstock.security import AclOperation
+from penstock.server.kafka.handlers import describe_topic_partitions
 
 if TYPE_CHECKING:
     from tests.unit.server.kafka.handlers.conftest import Stage
@@ -129,6 +130,23 @@ def test_pages_follow_each_other_until_everything_was_shown(stage: "Stage") -> N
         [("b", [1, 2, 3, 4])],
         [("c", [0])],
     ]
+
+
+def test_very_many_names_are_sorted_a_few_at_a_time(stage: "Stage", monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+
+    def sorted_run(names: list[str]) -> list[str]:
+        lengths.append(len(names))
+        return sorted(names)
+
+    monkeypatch.setattr(describe_topic_partitions, "NAMES_PER_RUN", 3)
+    monkeypatch.setattr(describe_topic_partitions, "sorted", sorted_run, raising=False)
+    names = [f"{number * 7 % 10}" for number in range(10)]
+
+    answer = page(stage, *names, "3", cursor=("2", 0))
+
+    assert [row.name for row in answer.topics] == sorted(names)[2:]
+    assert lengths == [3, 3, 2]
 
 
 def test_a_page_has_room_for_one_partition_at_least(stage: "Stage") -> None:

@@ -13,6 +13,12 @@ from penstock.core.protocol.messages.alter_configs import (
     AlterConfigsRequestResource,
     AlterConfigsResponse,
 )
+from penstock.core.protocol.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
 from penstock.core.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsRequestResource,
@@ -32,6 +38,8 @@ from penstock.core.protocol.messages.list_config_resources import (
 )
 from penstock.core.protocol.schema import ZERO_UUID
 from penstock.security import AclOperation
+from penstock.server.kafka.config_resources import KEYS_MAX
+from penstock.server.kafka.handlers import describe_configs
 
 if TYPE_CHECKING:
     from tests.unit.server.kafka.handlers.conftest import Stage
@@ -332,3 +340,89 @@ def test_kinds_that_do_not_exist_and_callers_without_rights_get_no_list(stage: "
 
     assert (unknown.error_code, unknown.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, ())
     assert (refused.error_code, refused.config_resources) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ())
+
+
+def test_a_response_has_so_many_bytes_and_what_has_no_room_is_refused(
+    stage: "Stage", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describe_configs, "RESPONSE_BYTES_MAX", 20_000)
+    names = ["orders", *[f"g{number}" for number in range(100)]]
+    resources = tuple(
+        DescribeConfigsRequestResource(
+            resource_type=TOPIC if name == "orders" else GROUP, resource_name=name, configuration_keys=None
+        )
+        for name in names
+    )
+    client = stage.client()
+    client.send(DescribeConfigsRequest(resources=resources), 4)
+    stage.run()
+
+    # What is refused has a row, too.
+    assert len(client.tcp.written) < 20_000 + 100 * len(resources)
+    rows = client.receive(DescribeConfigsResponse, 4).results
+    assert [row.resource_name for row in rows] == names
+    refused = [row for row in rows if row.error_code]
+    assert {(row.error_code, row.configs, bool(row.error_message)) for row in refused} == {
+        (ErrorCode.INVALID_REQUEST, (), True)
+    }
+    assert rows[-len(refused) :] == tuple(refused)
+    assert 20 < len(rows) - len(refused) < 40
+
+
+def test_a_group_has_its_own_settings_beside_others_that_have_none(stage: "Stage") -> None:
+    key = "consumer.session.timeout.ms"
+    change(stage, changing(GROUP, "own", (SET, key, "50000")))
+    resources = tuple(
+        DescribeConfigsRequestResource(resource_type=GROUP, resource_name=name, configuration_keys=keys)
+        for name, keys in (("a", None), ("own", None), ("b", None), ("c", (key,)))
+    )
+
+    rows = stage.ask(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse, 4).results
+
+    assert [setting(row, key).value for row in rows] == ["45000", "50000", "45000", "45000"]
+    assert rows[0].configs == rows[2].configs
+    assert [len(row.configs) for row in rows[2:]] == [len(rows[0].configs), 1]
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {f"k.{number}": "v" for number in range(KEYS_MAX + 1)},
+        {"k" * 100_000: "v"},
+        {"retention.ms": "1" * 40_000},
+    ],
+    ids=["many", "long name", "long value"],
+)
+def test_settings_that_nobody_has_so_many_of_are_refused_by_every_api(
+    stage: "Stage", configs: dict[str, str]
+) -> None:
+    topic = CreateTopicsRequestTopic(
+        name="new",
+        num_partitions=1,
+        replication_factor=1,
+        assignments=(),
+        configs=tuple(CreateTopicsRequestConfig(name=key, value=text) for key, text in configs.items()),
+    )
+    creation = CreateTopicsRequest(topics=(topic,), timeout_ms=1_000)
+
+    (row,) = stage.ask(creation, CreateTopicsResponse, 7).topics
+    codes = [
+        *replace(stage, replacing(TOPIC, "orders", **configs)),
+        *change(stage, changing(TOPIC, "orders", *[(SET, key, text) for key, text in configs.items()])),
+        row.error_code,
+    ]
+
+    assert codes == [ErrorCode.INVALID_CONFIG] * 3
+    # It does not repeat what was too long.
+    assert len(row.error_message or "") < 200
+
+
+def test_items_are_added_to_a_list_once(stage: "Stage") -> None:
+    key = "cleanup.policy"
+    change(stage, changing(TOPIC, "orders", (SET, key, "delete")))
+
+    added = change(stage, changing(TOPIC, "orders", (APPEND, key, "compact,delete")))
+    removed = change(stage, changing(TOPIC, "orders", (SUBTRACT, key, "delete,other")))
+
+    assert (added, removed) == ([ErrorCode.NONE], [ErrorCode.NONE])
+    assert value(stage, TOPIC, "orders", key) == "compact"

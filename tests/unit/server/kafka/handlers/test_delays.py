@@ -1,10 +1,16 @@
-"""DelayRecords on the Kafka port."""
+"""DelayRecords and CancelDelays on the Kafka port."""
 
 from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.cancel_delays import CancelDelaysRequest, CancelDelaysResponse
+from penstock.core.protocol.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
 from penstock.core.protocol.messages.delay_records import (
     DelayRecordsRequest,
     DelayRecordsRequestRecord,
@@ -47,3 +53,36 @@ def test_topics_that_may_not_be_written_to_are_errors_of_their_records(stage: "S
 
     assert answer.error_code == 0
     assert [row.error_code for row in answer.results] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
+
+
+def stored_delay(stage: "Stage", topic: str) -> str:
+    """The id of a record that is to be published in a minute."""
+    new = CreateTopicsRequestTopic(
+        name=topic, num_partitions=1, replication_factor=1, assignments=(), configs=()
+    )
+    stage.ask(CreateTopicsRequest(topics=(new,), timeout_ms=60_000), CreateTopicsResponse, 7)
+    later = stage.backstage._runtime.clock.wall() + 60_000
+    request = DelayRecordsRequest(records=(DelayRecordsRequestRecord(topic=topic, deliver_at_ms=later),))
+    for _ in range(20):
+        answer = stage.ask(request, DelayRecordsResponse, 0)
+        if answer.results and answer.results[0].delay_id:
+            return answer.results[0].delay_id
+        stage.run()
+    raise AssertionError(answer)
+
+
+def test_a_delay_is_cancelled_by_those_who_may_write_to_its_topic_and_absent_to_others(
+    stage: "Stage",
+) -> None:
+    delay_id = stored_delay(stage, "secret")
+    cancel = CancelDelaysRequest(delay_ids=(delay_id,))
+    stage.authorizer.denied.add((AclOperation.WRITE, "secret"))
+
+    denied = stage.ask(cancel, CancelDelaysResponse, 0).results
+    stage.authorizer.denied.clear()
+    allowed = stage.ask(cancel, CancelDelaysResponse, 0).results
+    absent = stage.ask(cancel, CancelDelaysResponse, 0).results
+
+    assert allowed[0].error_code == ErrorCode.NONE
+    assert denied == absent
+    assert denied[0].error_code == ErrorCode.INVALID_RECORD_STATE

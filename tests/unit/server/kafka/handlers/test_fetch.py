@@ -5,8 +5,10 @@ from uuid import UUID
 
 import pytest
 
+from penstock.broker.fetch import SLICE_PARTITIONS
 from penstock.core.metadata import BrokerEndpoint, CreateTopic
-from penstock.core.metadata.commands import ReplicaAssignment
+from penstock.core.metadata.access import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
+from penstock.core.metadata.commands import CreateAcls, ReplicaAssignment
 from penstock.core.model import SECOND, NodeId, Offset, PartitionIndex, TopicId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.create_topics import (
@@ -30,6 +32,8 @@ from penstock.core.protocol.messages.produce import (
     ProduceResponse,
 )
 from penstock.core.records import Record, check_batches, write_batch
+from penstock.runtime.sliced_work import SLICES_PER_TURN_MAX
+from penstock.security import Resource, Session
 
 if TYPE_CHECKING:
     from tests.unit.server.kafka.handlers.conftest import Client, Stage
@@ -52,11 +56,15 @@ def create(client: "Client", topic: str) -> None:
     assert answer.topics[0].error_code == 0
 
 
-def produce(client: "Client", index: int = 0) -> None:
+def produce_request(index: int = 0) -> ProduceRequest:
     batch = write_batch([Record(0, 1_790_000_000_000, None, b"value")])
     partition = ProduceRequestPartition(index=index, records=bytes(batch))
     topic = ProduceRequestTopic(name="orders", partition_data=(partition,))
-    answer = client.ask(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=(topic,)), ProduceResponse, 9)
+    return ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=(topic,))
+
+
+def produce(client: "Client", index: int = 0) -> None:
+    answer = client.ask(produce_request(index), ProduceResponse, 9)
     assert answer.responses[0].partition_responses[0].error_code == 0
 
 
@@ -222,6 +230,70 @@ def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(stage: "Stage
 
     assert partition.watchers == 0
     stage.run(700 * SECOND)
+
+
+class Judgements:
+    """How often somebody was asked whether a client may do something, and at most in one turn."""
+
+    def __init__(self, stage: "Stage") -> None:
+        self.total = self.turn = self.turn_max = 0
+        self._decide = stage.authorizer.authorize
+        stage.authorizer.authorize = self._authorize  # type: ignore[method-assign]
+
+    def _authorize(self, session: Session, operation: AclOperation, resource: Resource) -> bool:
+        self.total += 1
+        self.turn += 1
+        return self._decide(session, operation, resource)
+
+    def turn_ended(self) -> bool:
+        """Begin the next turn. The result is for the scheduler: go on."""
+        self.turn_max, self.turn = max(self.turn, self.turn_max), 0
+        return False
+
+
+RULE = AclBinding(
+    ResourceType.TOPIC,
+    PatternType.LITERAL,
+    "orders",
+    "User:bob",
+    "*",
+    AclOperation.READ,
+    AclPermission.ALLOW,
+)
+
+
+@pytest.mark.parametrize("changes_rules", [True, False])
+def test_a_fetch_that_waited_is_judged_again_after_rules_have_changed_and_only_then(
+    stage: "Stage", client: "Client", changes_rules: bool
+) -> None:
+    client.send(fetch({0: 0, 1: 0}, max_wait_ms=600_000), BY_NAME)
+    stage.submit(CreateAcls((RULE,)) if changes_rules else CreateTopic("more", TopicId(UUID(int=9)), 1, 1))
+    stage.authorizer.denied.add((AclOperation.READ, "orders"))
+    produce(stage.client())
+    stage.run()
+
+    found = rows(client.receive(FetchResponse, BY_NAME))
+
+    refused = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, 0)
+    assert found == ({0: refused, 1: refused} if changes_rules else {0: (0, 1, 1), 1: (0, 0, 0)})
+
+
+def test_a_fetch_of_many_partitions_that_waited_is_judged_again_in_slices(stage: "Stage") -> None:
+    count = 2 * SLICE_PARTITIONS * SLICES_PER_TURN_MAX
+    client = stage.client()
+    stage.submit(CreateTopic("orders", TopicId(UUID(int=9)), count, 1))
+    stage.run(60 * SECOND)
+    client.send(fetch(dict.fromkeys(range(count), 0), max_wait_ms=600_000), BY_NAME)
+    stage.run()
+    assert not client.has_answer
+    stage.submit(CreateAcls((RULE,)))
+    judgements = Judgements(stage)
+    stage.client().send(produce_request(), 9)
+    stage.world.run(10 * SECOND, lambda: judgements.turn_ended() or client.has_answer)
+
+    assert len(rows(client.receive(FetchResponse, BY_NAME))) == count
+    assert judgements.total >= count
+    assert judgements.turn_max <= SLICE_PARTITIONS * SLICES_PER_TURN_MAX + 1
 
 
 def test_more_least_bytes_than_an_answer_may_hold_are_not_waited_for(client: "Client") -> None:

@@ -375,6 +375,22 @@ def test_a_group_that_may_not_be_read_may_not_be_settled_for(queues: QueueClient
     assert queues.settle(ACKNOWLEDGE, "x") == [ErrorCode.GROUP_AUTHORIZATION_FAILED]
 
 
+@pytest.mark.parametrize("action", [ACKNOWLEDGE, RELEASE, REJECT, RENEW, RETURN])
+def test_records_of_a_topic_that_may_not_be_read_any_more_are_not_settled(
+    queues: QueueClient, action: int
+) -> None:
+    queues.produce(0, "a", "b", "c")
+    a, b, c = received(queues.receive(0, records_max=3)).records
+    queues.stage.authorizer.denied.add((AclOperation.READ, TOPIC))
+
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    results = queues.settle(action, c.receipt, "nonsense", leases=leases_of([a, b]))
+    assert results == [denied, ErrorCode.INVALID_REQUEST, denied, denied]
+
+    queues.stage.authorizer.denied.clear()
+    assert queues.settle(ACKNOWLEDGE, c.receipt, leases=leases_of([a, b])) == [0] * 3
+
+
 def test_a_wait_does_not_ask_all_the_time(queues: QueueClient, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     ask = DelayedReceive._ask

@@ -14,6 +14,7 @@ from penstock.core.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from penstock.core.protocol.messages.delete_topics import DeleteTopicsRequest
+from penstock.core.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from penstock.core.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestConfig,
@@ -33,6 +34,7 @@ from penstock.core.sasl import credential_of
 from penstock.security.audit.file import read_lines
 from penstock.security.options import AuditOptions, SecurityOptions
 from penstock.server.kafka.request_audit import _DETAILS, ALLOWED
+from tests.support.kept_memory import kept_bytes, long_names
 from tests.unit.server.kafka.handlers.test_access import SCRAM, acl, as_user, log_in
 
 if TYPE_CHECKING:
@@ -227,3 +229,20 @@ def test_the_tables_name_apis_that_there_are() -> None:
 
     assert ALLOWED.keys() <= names
     assert _DETAILS.keys() <= names
+
+
+def test_names_that_clients_make_up_are_not_kept(stage_with: type["Stage"], tmp_path: Path) -> None:
+    node = Audited(stage_with, tmp_path)
+    alice = as_user(node.stage, "alice")
+
+    names = tuple(long_names(100))
+
+    def describe() -> None:
+        for begin in range(0, len(names), 5):
+            lot = names[begin : begin + 5]
+            answer = alice.ask(DescribeGroupsRequest(groups=lot), DescribeGroupsResponse, 5)
+            assert {row.error_code for row in answer.groups} == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
+
+    assert kept_bytes(describe) < 1 << 20
+    refused = node.lines(api="DescribeGroups", decision="refused")
+    assert [line["resource"] for line in refused] == [name[:256] for name in names]

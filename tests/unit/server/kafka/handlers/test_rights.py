@@ -1,9 +1,10 @@
 """The matrix: every API by nobody, a user without rights, a user with those it needs, and a super user.
 
-`NEEDED` says what each API asks for, as Kafka documents it. Requests are built from the message table, and
-an API that is added tomorrow has no row, so that this fails.
+`NEEDED` says what each API asks for, as Kafka documents it, in every version. Requests are built from the
+message table, and an API that is added tomorrow has no row, so that this fails.
 """
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -21,6 +22,7 @@ from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
 )
+from penstock.core.protocol.schema import ZERO_UUID
 from penstock.security import AclOperation, Principal, ResourceType
 from penstock.security.options import SecurityOptions
 from penstock.server.kafka.handlers import every_route
@@ -46,6 +48,9 @@ NOT_ALLOWED = {
 }
 ATTEMPTS_MAX = 3
 REFUSALS = frozenset(int(code) for code in NOT_ALLOWED.values())
+
+
+NO_VALUES: Mapping[str, Any] = {}
 
 
 class Right(NamedTuple):
@@ -74,7 +79,7 @@ NEEDED: dict[str, tuple[Right, ...]] = {
     "DeleteRecords": (Right(TOPIC, DELETE),),
     "InitProducerId": (Right(TRANSACTION, WRITE),),
     "OffsetForLeaderEpoch": (Right(TOPIC, DESCRIBE),),
-    # In this version brokers ask for many transactions at once.
+    # Brokers ask for many transactions at once; clients, in versions before: `BEFORE`.
     "AddPartitionsToTxn": (Right(CLUSTER, AclOperation.CLUSTER_ACTION),),
     "AddOffsetsToTxn": (Right(TRANSACTION, WRITE), Right(GROUP, READ)),
     "EndTxn": (Right(TRANSACTION, WRITE),),
@@ -118,6 +123,7 @@ NEEDED: dict[str, tuple[Right, ...]] = {
     "DeleteShareGroupOffsets": (Right(GROUP, DELETE),),
     "BatchCommit": (Right(TRANSACTION, WRITE),),
     "QueueReceive": (Right(GROUP, READ), Right(TOPIC, READ)),
+    # And to read the topics of the records: test_queues.
     "QueueSettle": (Right(GROUP, READ),),
     "QueueDescribe": (Right(GROUP, DESCRIBE),),
     "QueueAlter": (Right(GROUP, READ), Right(TOPIC, READ)),
@@ -127,6 +133,39 @@ NEEDED: dict[str, tuple[Right, ...]] = {
     "CreateApiKey": (Right(CLUSTER, ALTER),),
     "DeleteApiKey": (Right(CLUSTER, ALTER),),
     "ListApiKeys": (Right(CLUSTER, DESCRIBE),),
+    "RotateMasterKey": (Right(CLUSTER, ALTER),),
+    "DescribeMasterKeys": (Right(CLUSTER, DESCRIBE),),
+}
+FROM_CLIENTS = (Right(TRANSACTION, WRITE), Right(TOPIC, WRITE))
+# Versions from which on `NEEDED` is asked for as it says, and what is before.
+SINCE = {"AddPartitionsToTxn": 4, "DescribeLogDirs": 3, "Metadata": 12}
+BEFORE: dict[str, tuple[tuple[Right, ...], Mapping[str, Any]]] = {
+    # Of one client, for one transaction.
+    "AddPartitionsToTxn": (FROM_CLIENTS, NO_VALUES),
+    # Nobody may name a topic by its id.
+    "Metadata": ((Right(TOPIC, DESCRIBE),), {"topic_id": ZERO_UUID}),
+}
+# What else a request may be about, from which version on: then it needs other rights.
+VARIANTS: dict[str, tuple[tuple[str, int, tuple[Right, ...], Mapping[str, Any]], ...]] = {
+    "Produce": (("in a transaction", 3, FROM_CLIENTS, {"transactional_id": "t0"}),),
+    "FindCoordinator": (
+        ("of a transaction", 1, (Right(TRANSACTION, DESCRIBE),), {"key_type": 1}),
+        ("of a share partition", 6, (Right(CLUSTER, AclOperation.CLUSTER_ACTION),), {"key_type": 2}),
+    ),
+    "InitProducerId": (
+        ("no transaction", 0, (Right(CLUSTER, AclOperation.IDEMPOTENT_WRITE),), {"transactional_id": None}),
+    ),
+    "DescribeConfigs": (
+        ("broker", 0, (Right(CLUSTER, DESCRIBE_CONFIGS),), {"resource_type": 4, "resource_name": "1"}),
+        ("group", 0, (Right(GROUP, DESCRIBE_CONFIGS),), {"resource_type": 32}),
+    ),
+    "AlterConfigs": (
+        ("broker", 0, (Right(CLUSTER, ALTER_CONFIGS),), {"resource_type": 4, "resource_name": "1"}),
+    ),
+    "IncrementalAlterConfigs": (
+        ("broker", 0, (Right(CLUSTER, ALTER_CONFIGS),), {"resource_type": 4, "resource_name": "1"}),
+        ("group", 0, (Right(GROUP, ALTER_CONFIGS),), {"resource_type": 32}),
+    ),
 }
 # Whoever has logged in may ask: the answer has what they may see, or is the same for all.
 OPEN_TO_USERS = {
@@ -135,7 +174,7 @@ OPEN_TO_USERS = {
     "ListGroups",
     "ListTransactions",
     "ListDelays",
-    # Whoever knows the id of a delay may cancel it.
+    # Whoever may not write to its topic is told that there is no such delay (test_delays).
     "CancelDelays",
     "GetTelemetrySubscriptions",
     "PushTelemetry",
@@ -159,6 +198,32 @@ VALUES: dict[str, dict[str, Any]] = {
 }
 
 
+class Case(NamedTuple):
+    """Requests of an API that need the same rights."""
+
+    api: Api
+    versions: tuple[int, ...]
+    needed: tuple[Right, ...]
+    values: Mapping[str, Any] = NO_VALUES
+    about: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.api.name}-{self.about}" if self.about else self.api.name
+
+
+def _cases() -> Iterator[Case]:
+    for api in APIS:
+        name, versions = api.name, tuple(api.versions)
+        since = SINCE.get(name, 0)
+        if name in NEEDED:
+            yield Case(api, tuple(each for each in versions if each >= since), NEEDED[name])
+        if name in BEFORE:
+            needed, values = BEFORE[name]
+            yield Case(api, tuple(each for each in versions if each < since), needed, values, "before")
+        for about, first, needed, values in VARIANTS.get(name, ()):
+            yield Case(api, tuple(each for each in versions if each >= first), needed, values, about)
+
+
 def codes_in(part: Any) -> set[int]:
     """Every error code in an answer."""
     if isinstance(part, tuple | list):
@@ -166,7 +231,7 @@ def codes_in(part: Any) -> set[int]:
     found = set()
     for name in getattr(part, "__struct_fields__", ()):
         value = getattr(part, name)
-        found |= {int(value)} if name in ("error_code", "result_code") else codes_in(value)
+        found |= {int(value)} if name.endswith("error_code") or name == "result_code" else codes_in(value)
     return found
 
 
@@ -207,38 +272,47 @@ class Matrix:
         made = self.client("admin").ask(CreateAclsRequest(creations=rules), CreateAclsResponse, 3)
         assert {row.error_code for row in made.results} <= {ErrorCode.NONE}
 
-    def refusals(self, user: str, api: Api) -> set[int]:
+    def refusals(self, user: str, case: "Case", version: int) -> set[int]:
         """Which rights the user is told to lack, whatever the request is filled with."""
-        found = set().union(*(self._codes(user, api, frame) for frame in self.frames(api)))
-        return found & REFUSALS
+        frames = self.frames(case.api, version, case.values)
+        return set().union(*(self._codes(user, case.api, version, frame) for frame in frames)) & REFUSALS
 
-    def _codes(self, user: str, api: Api, frame: bytearray) -> set[int]:
+    def _codes(self, user: str, api: Api, version: int, frame: bytearray) -> set[int]:
         for _ in range(ATTEMPTS_MAX):
             client = self.client(user)
             for _ in client.feed(bytearray(frame)):
                 pass
             self._stage.world.run(10 * SECOND, lambda: client.has_answer or client.tcp.is_closed)  # noqa: B023 - called at once
-            found = codes_in(client.receive(api.response, api.versions[-1]))
+            found = codes_in(client.receive(api.response, version))
             if ErrorCode.COORDINATOR_NOT_AVAILABLE not in found:
                 break
             # The first one that asks has its topic made.
             self._stage.run()
         return found
 
-    def frames(self, api: Api) -> list[bytearray]:
-        version = api.versions[-1]
+    def frames(self, api: Api, version: int, values: Mapping[str, Any] = NO_VALUES) -> list[bytearray]:
         header = RequestHeader(api.key, version, 7, "test")
         paths = [ArrayPath(()), *arrays_of(api.request.__schema__, version)]
         requests = [
             RequestBuilder(api, version, path, "existing", self._topic_ids).build(1) for path in paths
         ]
-        changes = VALUES.get(api.name, {})
+        changes = {**VALUES.get(api.name, {}), **values}
         return [request_frame(api, header, _changed(request, changes)) for request in requests]
 
 
-def _changed(request: Any, changes: dict[str, Any]) -> Any:
-    fields = {name: getattr(request, name) for name in request.__struct_fields__}
-    return type(request)(**(fields | changes))
+def _changed(part: Any, changes: Mapping[str, Any]) -> Any:
+    """The same with other values of these fields, wherever they are."""
+    if isinstance(part, tuple):
+        return tuple(_changed(each, changes) for each in part)
+    if not hasattr(part, "__struct_fields__"):
+        return part
+    fields = {name: getattr(part, name) for name in part.__struct_fields__}
+    return type(part)(
+        **{
+            name: changes[name] if name in changes else _changed(value, changes)
+            for name, value in fields.items()
+        }
+    )
 
 
 @pytest.fixture
@@ -258,39 +332,56 @@ def test_nobody_gets_anything_but_what_leads_to_a_login(matrix: Matrix, stage_wi
     security = SecurityOptions(enabled=True, super_users=("admin",), mechanisms=("SCRAM-SHA-256",))
     stage = stage_with(security=security)
     answered = set()
-    for api in APIS:
+    for api, version in [(each, version) for each in APIS for version in each.versions]:
         client = stage.client()
-        for _ in client.feed(matrix.frames(api)[0]):
+        for _ in client.feed(matrix.frames(api, version)[0]):
             pass
         stage.world.run(SECOND, lambda: client.has_answer or client.tcp.is_closed)  # noqa: B023 - called at once
-        assert client.has_answer or client.tcp.is_closed, api.name
+        assert client.has_answer or client.tcp.is_closed, (api.name, version)
         if client.has_answer:
             answered.add(api.name)
 
     assert answered == OPEN_TO_NOBODY
 
 
-@pytest.mark.parametrize("api", [api for api in APIS if api.name in NEEDED], ids=lambda api: api.name)
-def test_an_api_is_refused_without_its_rights_and_served_with_them(matrix: Matrix, api: Api) -> None:
-    needed = NEEDED[api.name]
-    matrix.grant("alice", needed)
+@pytest.mark.parametrize("case", list(_cases()), ids=str)
+def test_an_api_is_refused_without_its_rights_and_served_with_them(matrix: Matrix, case: Case) -> None:
+    matrix.grant("alice", case.needed)
 
-    assert NOT_ALLOWED[needed[0].kind] in matrix.refusals("bob", api)
-    assert matrix.refusals("alice", api) == set()
-    assert matrix.refusals("admin", api) == set()
+    for version in case.versions:
+        assert NOT_ALLOWED[case.needed[0].kind] in matrix.refusals("bob", case, version), version
+    for version in case.versions:
+        assert matrix.refusals("alice", case, version) == set(), version
+        assert matrix.refusals("admin", case, version) == set(), version
 
 
 @pytest.mark.parametrize(
-    ("api", "missing"),
-    [(api, right) for api in APIS for right in NEEDED.get(api.name, ()) if len(NEEDED[api.name]) > 1],
-    ids=lambda value: value.name if isinstance(value, Api) else f"{value.kind.name}-{value.operation.name}",
+    ("case", "missing"),
+    [(case, right) for case in _cases() for right in case.needed if len(case.needed) > 1],
+    ids=lambda value: str(value) if isinstance(value, Case) else f"{value.kind.name}-{value.operation.name}",
 )
-def test_an_api_is_refused_if_one_right_is_missing(matrix: Matrix, api: Api, missing: Right) -> None:
-    matrix.grant("alice", tuple(right for right in NEEDED[api.name] if right != missing))
+def test_an_api_is_refused_if_one_right_is_missing(matrix: Matrix, case: Case, missing: Right) -> None:
+    matrix.grant("alice", tuple(right for right in case.needed if right != missing))
 
-    assert NOT_ALLOWED[missing.kind] in matrix.refusals("alice", api)
+    for version in case.versions:
+        assert NOT_ALLOWED[missing.kind] in matrix.refusals("alice", case, version), version
 
 
 @pytest.mark.parametrize("api", [api for api in APIS if api.name in OPEN_TO_USERS], ids=lambda api: api.name)
 def test_what_is_open_to_users_asks_for_no_right(matrix: Matrix, api: Api) -> None:
-    assert matrix.refusals("bob", api) == set()
+    for version in api.versions:
+        assert matrix.refusals("bob", Case(api, (version,), ()), version) == set(), version
+
+
+def test_log_dirs_are_not_shown_by_versions_that_cannot_say_why(matrix: Matrix) -> None:
+    (api,) = [each for each in APIS if each.name == "DescribeLogDirs"]
+    for version in range(api.versions[0], SINCE[api.name]):
+        shown = {}
+        for user in ("bob", "admin"):
+            client = matrix.client(user)
+            for _ in client.feed(matrix.frames(api, version)[0]):
+                pass
+            described: Any = client.receive(api.response, version)
+            shown[user] = bool(described.results)
+
+        assert shown == {"bob": False, "admin": True}

@@ -108,7 +108,7 @@ def test_validation_alone_answers_the_same_and_creates_nothing(stage: "Stage") -
     assert row.configs is not None
     assert {config.name: config.value for config in row.configs}["retention.ms"] == "1000"
     assert stage.backend.controller.image.topic_names() == []
-    assert stage.authorizer.charged == [(QuotaType.MUTATIONS, 0)]
+    assert stage.authorizer.charged_of(QuotaType.MUTATIONS) == [0]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_who_may_not_create_is_refused_and_who_may_not_read_settings_gets_none(s
 def test_new_partitions_are_charged_as_mutations(stage: "Stage") -> None:
     created(stage, create(topic("orders", 3)))
 
-    assert stage.authorizer.charged == [(QuotaType.MUTATIONS, 3)]
+    assert stage.authorizer.charged_of(QuotaType.MUTATIONS) == [3]
 
 
 @pytest.mark.parametrize("version", range(7))
