@@ -2,7 +2,7 @@
 
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,16 +40,14 @@ class AttackStage:
         """The last record that was acknowledged."""
         return max(one.number for one in acked_records(self._clients.acked) if one.is_acked)
 
-    def restart(self) -> None:
-        """`kill -9`, and a start."""
-        self.nodes.end(signal.SIGKILL)
-        self.nodes.start()
-
-    def finish(self) -> Account:
+    def finish(self, while_stopped: Callable[[list[Path]], None] | None = None) -> Account:
         """Stop the clients, kill the node, start it again, and count what is in its log."""
         self._clients.stop_producer()
         self._clients.drain()
-        self.restart()
+        self.nodes.end(signal.SIGKILL)
+        if while_stopped is not None:
+            while_stopped([node.data_dir for node in self.nodes.nodes])
+        self.nodes.start()
         return self._clients.account()
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from benchmarks.attacks.catalog import ATTACKS
 from benchmarks.attacks.nodes import NodeSetup
 from tests.integration.attacks.stage import attack_stage
 
-SECONDS = 0.5
+SECONDS, LONGER_SECONDS = 0.5, 10.0
 # A node has some 50 MB, its gateway 40: what clients can make it keep has a bound.
 RESIDENT_BYTES_MAX = 600 << 20
 TOGETHER = [one for one in ATTACKS if not one.is_alone]
@@ -28,14 +28,35 @@ def test_clients_go_on_beside_a_family_of_attacks_and_lose_nothing(family: str, 
     with attack_stage(tmp_path, setup) as stage:
         for attack in attacks:
             counts = stage.attack(attack, SECONDS)
+            if not counts.keys() - {"disconnected"} and family != "control":
+                # Who is turned away each time has not attacked; on a busy machine a moment may be too short.
+                counts = stage.attack(attack, LONGER_SECONDS)
             assert counts or family == "control", f"{attack.name} did nothing"
             assert stage.nodes.running, f"{attack.name} ended the node"
         assert stage.nodes.resident_bytes() < RESIDENT_BYTES_MAX
 
         account = stage.finish()
 
-    assert account.acked > 0
-    assert (account.lost, account.doubled, account.unseen, account.failed) == (0, 0, 0, 0)
+    assert account.misses() == []
+
+
+@pytest.mark.parametrize("attack", [one for one in ATTACKS if one.setup.is_secured], ids=lambda one: one.name)
+def test_clients_go_on_beside_an_attack_on_a_secured_node(attack: Attack, tmp_path: Path) -> None:
+    with attack_stage(tmp_path, attack.setup) as stage:
+        counts = stage.attack(attack, SECONDS) or stage.attack(attack, LONGER_SECONDS)
+        assert counts, f"{attack.name} did nothing"
+        assert stage.nodes.running, f"{attack.name} ended the node"
+        assert stage.nodes.resident_bytes() < RESIDENT_BYTES_MAX
+
+        assert stage.finish().misses() == []
+
+
+def test_a_directory_that_lost_its_identity_takes_no_other_records_along(tmp_path: Path) -> None:
+    attack = attack_named("damaged-identity")
+    with attack_stage(tmp_path, attack.setup) as stage:
+        assert stage.attack(attack, SECONDS)["requests"] > 0
+
+        assert stage.finish(attack.while_stopped).misses() == []
 
 
 def attack_named(name: str) -> Attack:

@@ -53,7 +53,7 @@ def receive(queue: TaskQueue, topic: str, *, wait_ms: int) -> list[ReceivedRecor
     """What another consumer of the group gets."""
 
     async def scene() -> list[ReceivedRecord]:
-        async with ClusterClient(queue.addresses) as cluster:
+        async with ClusterClient(queue.endpoint.addresses()) as cluster:
             received = await QueueClient(cluster).receive(queue.group, "other", [topic], wait_ms=wait_ms)
             return list(received.records)
 
@@ -66,7 +66,7 @@ def now_ms() -> int:
 
 def nack(queue: TaskQueue, receipt: str) -> list[ClusterError | None]:
     async def scene() -> list[ClusterError | None]:
-        async with ClusterClient(queue.addresses) as cluster:
+        async with ClusterClient(queue.endpoint.addresses()) as cluster:
             return await QueueClient(cluster).nack(queue.group, [receipt], delay_ms=60_000)
 
     return asyncio.run(scene())

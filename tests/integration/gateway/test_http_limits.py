@@ -8,12 +8,14 @@ from contextlib import suppress
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.options import GatewayOptions, RestOptions
 from penstock.server.http.app import rest_app
 from penstock.server.http.rest_server import RestServer
+from tests.support.recorded_events import recorded_events
 
 LIMITS = RestOptions(
     body_bytes_max=10_000,
@@ -60,13 +62,26 @@ async def read_and_respond(_scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": content})
 
 
-def serve(client: Callable[[Address], Coroutine[Any, Any, Any]], app: Any = None) -> Any:
+async def accepted_or_read(scope: Any, receive: Any, send: Any) -> None:
+    """A WebSocket stays open; other requests are responded to."""
+    if scope["type"] != "websocket":
+        await read_and_respond(scope, receive, send)
+        return
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (await receive())["type"] != "websocket.disconnect":
+        pass
+
+
+def serve(
+    client: Callable[[Address], Coroutine[Any, Any, Any]], app: Any = None, limits: RestOptions = LIMITS
+) -> Any:
     """What `client` returns, which is called with the address of a server."""
 
     async def run() -> Any:
-        backend = GatewayBackend(GatewayOptions(rest=LIMITS))
+        backend = GatewayBackend(GatewayOptions(rest=limits))
         rest = rest_app(backend)
-        server = RestServer(app or rest, LIMITS, None if app else rest)
+        server = RestServer(app or rest, limits, None if app else rest)
         listening = socket.create_server(("127.0.0.1", 0))
         address: Address = listening.getsockname()
         await server.open(listening)
@@ -86,8 +101,8 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, Any]]:
     return int(head.split(" ")[1]), json.loads(await reader.readexactly(length))
 
 
-async def sent(address: Address, request: bytes) -> tuple[int, dict[str, Any]]:
-    reader, writer = await asyncio.open_connection(*address)
+async def sent(address: Address, request: bytes, client: str = "127.0.0.1") -> tuple[int, dict[str, Any]]:
+    reader, writer = await asyncio.open_connection(*address, local_addr=(client, 0))
     try:
         writer.write(request)
         return await answer(reader)
@@ -181,6 +196,39 @@ def test_more_connections_than_allowed_are_turned_away() -> None:
     code, problem = serve(client)
 
     assert (code, problem["title"]) == (503, "Too many connections")
+
+
+def test_an_address_has_no_more_connections_than_it_may_have_whatever_they_became() -> None:
+    limits = msgspec.structs.replace(
+        LIMITS, connections_max=9, address_connections_max=2, body_timeout_ms=20_000
+    )
+    request = b"GET /docs HTTP/1.1\r\nHost: a\r\n\r\n"
+
+    async def client(address: Address) -> tuple[list[int], int]:
+        _, plain = await asyncio.open_connection(*address)
+        reader, socket_ = await asyncio.open_connection(*address)
+        socket_.write(UPGRADE)
+        await reader.readuntil(b"\r\n\r\n")
+        other = await sent(address, request, "127.0.0.2")
+        codes = [(await sent(address, request))[0], other[0]]
+        plain.close()
+        socket_.close()
+        # Both places are there again: for one that stays, and another one.
+        code = 503
+        while code == 503:
+            plain.close()
+            reader, plain = await asyncio.open_connection(*address)
+            plain.write(request)
+            code = (await answer(reader))[0]
+        while (code := (await sent(address, request))[0]) == 503:
+            pass
+        plain.close()
+        return codes, code
+
+    with recorded_events() as events:
+        assert serve(client, accepted_or_read, limits) == ([503, 200], 200)
+
+    assert [event["host"] for event in events.named("rest.too_many_connections")] == ["127.0.0.1"]
 
 
 def test_more_requests_at_once_than_allowed_are_turned_away() -> None:

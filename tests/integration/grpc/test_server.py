@@ -2,6 +2,7 @@
 
 import re
 import socket
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import grpc
@@ -11,10 +12,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from penstock.server.gateway.options import RestOptions
+from penstock.server.grpc.options import GrpcOptions
 from penstock.testing import Broker
 from penstock.v1.penstock_pb2 import DESCRIPTOR, PublishRequest, PublishResponse
 from penstock.v1.penstock_pb2_grpc import PenstockStub
 from tests.integration.grpc.conftest import ServerThread
+from tests.support.clusters import until
 
 # What a client of another queue would look for, of which this service is a superset.
 FAMILIAR = """
@@ -149,6 +152,46 @@ def test_a_connection_that_speaks_no_http_ends_alone(server: ServerThread, penst
             pass
 
     assert penstock.Publish(PublishRequest(topic=topic, value=b"after")).offset == 0
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the server has closed it; what it says before is of no interest."""
+    try:
+        while connection.recv(4_096):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        pass
+    return True
+
+
+@pytest.mark.parametrize("said", [b"", PREFACE], ids=["nothing", "hello"])
+def test_connections_that_ask_for_nothing_are_few_and_end(node: Broker, topic: str, said: bytes) -> None:
+    small = ServerThread(node, GrpcOptions(connections_max=20, handshake_ms=1_000, idle_ms=1_000))
+    small.open()
+    try:
+        with ExitStack() as opened:
+            strangers = []
+            for _ in range(40):
+                stranger = opened.enter_context(
+                    socket.create_connection(("127.0.0.1", small.port), timeout=30)
+                )
+                strangers.append(stranger)
+                with suppress(ConnectionError):
+                    stranger.sendall(said)
+                stranger.setblocking(False)
+            until(lambda: all(map(is_closed, strangers)), "they are closed")
+        with grpc.insecure_channel(f"127.0.0.1:{small.port}") as channel:
+            stub = PenstockStub(channel)  # type: ignore[no-untyped-call]
+            stored = stub.Publish(PublishRequest(topic=topic, value=b"x"), timeout=30, wait_for_ready=True)
+    finally:
+        small.close()
+
+    assert stored.offset == 0
 
 
 def test_a_request_that_there_is_no_room_for_may_be_sent_again(node: Broker, topic: str) -> None:

@@ -4,8 +4,10 @@ import functools
 import math
 import operator
 import os
+import resource
 import signal
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -52,6 +54,36 @@ def test_a_worker_process_does_the_work_and_stays_for_the_next(bench: Any) -> No
     assert len(set(pids)) == 1
     assert pids[0] != os.getpid()
     assert failures == []
+
+
+# More than `select` can tell anything of.
+DESCRIPTORS = 1_100
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """As many as a node with a thousand clients has open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4 * DESCRIPTORS)), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(DESCRIPTORS)]
+    yield
+    for descriptor in held:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_a_worker_process_serves_a_node_with_many_descriptors(bench: Any) -> None:
+    runtime = bench.node(1, ONE_WORKER)
+    pids: list[int] = []
+    failures: list[Exception] = []
+
+    for count in (1, 2, 3):
+        runtime.spawn.spawn(os.getpid, pids.append, failures.append, ExecutorKind.WORKER)
+        bench.until(lambda count=count: len(pids) + len(failures) == count)
+
+    assert failures == []
+    assert len(set(pids)) == 1
 
 
 def test_large_arguments_and_results_travel(bench: Any) -> None:

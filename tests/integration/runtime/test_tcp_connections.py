@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import uvloop
 from penstock.core.model import StorageError
 from penstock.runtime import Address, AddressUnavailable
 from penstock.runtime.tcp import (
+    CLOSED_PER_TURN,
+    SPANS_PER_TURN_MAX,
     Acceptor,
     ConnectionQuotaLimits,
     ConnectionQuotas,
@@ -69,12 +72,17 @@ class FileSpan:
 class Door:
     """An acceptor on a free port, with the handlers it made."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, quotas: ConnectionQuotas | None = None) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        quotas: ConnectionQuotas | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
         self.loop = loop
         self.handlers: list[Recorder] = []
         self.reply: list[Part] | None = None
         self.protocol = Recorder
-        self.acceptor = Acceptor(loop, Address("127.0.0.1", 0), self._welcome, quotas=quotas)
+        self.acceptor = Acceptor(loop, Address(host, 0), self._welcome, quotas=quotas)
 
     def _welcome(self, pipe: SocketTcpConnection) -> Recorder:
         self.handlers.append(self.protocol(pipe, self.reply))
@@ -138,6 +146,58 @@ def test_buffers_and_file_spans_arrive_in_the_order_they_were_written(door: Door
     assert door.handlers[0].tcp.pending_bytes == 0
     assert door.handlers[0].tcp.sent_bytes == len(expected)
     client.close()
+
+
+def test_very_many_short_spans_are_sent_over_several_turns_of_the_loop(door: Door, tmp_path: Path) -> None:
+    sent = Counter[int]()
+
+    class CountedSpan(FileSpan):
+        def fileno(self) -> int:
+            sent[turn] += 1
+            return super().fileno()
+
+    turn = 0
+
+    def turned() -> None:
+        nonlocal turn
+        turn += 1
+        if sent.total() < count:
+            door.loop.call_soon(turned)
+
+    count = 5 * SPANS_PER_TURN_MAX
+    with (tmp_path / "log").open("wb+") as file:
+        file.write(bytes(count))
+        file.flush()
+        door.reply = [CountedSpan(file.fileno(), position, 1) for position in range(count)]
+        client = door.connect()
+        client.sendall(b"?")
+        turned()
+        door.until(lambda: sent.total() == count)
+        assert len(door.read(client, count)) == count
+        client.close()
+
+    assert max(sent.values()) == SPANS_PER_TURN_MAX
+
+
+def test_what_is_held_in_memory_follows_what_is_sent_between_spans(door: Door, tmp_path: Path) -> None:
+    moved: list[int] = []
+    count = 3 * SPANS_PER_TURN_MAX
+    with (tmp_path / "log").open("wb+") as file:
+        file.write(bytes(1))
+        file.flush()
+        door.reply = [part for _ in range(count) for part in (bytes(100), FileSpan(file.fileno(), 0, 1))]
+        client = door.connect()
+        door.until(lambda: bool(door.handlers))
+        pipe = door.handlers[0].tcp
+        pipe.account(moved.append)
+        client.sendall(b"?")
+        door.read(client, 101 * count)
+        client.close()
+
+    # The first turn sends one buffer more: it ends before a span.
+    left = 100 * (count - SPANS_PER_TURN_MAX - 1)
+    assert moved == [left, -100 * SPANS_PER_TURN_MAX, 100 * SPANS_PER_TURN_MAX - left]
+    assert (pipe.held_bytes, pipe.pending_bytes) == (0, 0)
 
 
 def test_a_reader_that_never_reads_leaves_the_rest_pending_and_other_clients_are_served(door: Door) -> None:
@@ -410,3 +470,55 @@ def test_the_kernel_looks_after_clients_that_vanish_while_nothing_is_sent(door: 
         served = door.handlers[0].tcp._socket
 
         assert served.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+
+
+def test_a_client_that_leaves_many_connections_at_once_has_a_few_of_them_closed_in_each_turn(
+    door: Door, loop: asyncio.AbstractEventLoop
+) -> None:
+    closed_in_turn: Counter[int] = Counter()
+    turn = 0
+
+    class Counting(Recorder):
+        def closed(self) -> None:
+            super().closed()
+            closed_in_turn[turn] += 1
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        loop.call_soon(count)
+
+    door.protocol = Counting
+    clients = [door.connect() for _ in range(10 * CLOSED_PER_TURN)]
+    door.until(lambda: len(door.handlers) == len(clients))
+    for number, client in enumerate(clients):
+        if number % 2:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+
+    count()
+    door.until(lambda: door.acceptor.connections == 0)
+
+    assert closed_in_turn.total() == len(clients)
+    # A callback of the loop may fall between those that read and those that close.
+    assert max(closed_in_turn.values()) <= 2 * CLOSED_PER_TURN
+
+
+def test_a_client_has_its_own_address_at_a_socket_for_both_versions_of_ip(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    quotas = ConnectionQuotas()
+    door = Door(loop, quotas, "::")
+    port = door.acceptor.address.port
+    clients = [socket.create_connection((host, port)) for host in ("127.0.0.1", "::1")]
+    door.until(lambda: len(door.handlers) == 2)
+
+    pipes = door.acceptor.pipes()
+    assert [pipe.host for pipe in pipes] == [pipe.local[0] for pipe in pipes] == ["127.0.0.1", "::1"]
+    assert pipes[0].peer == f"127.0.0.1:{clients[0].getsockname()[1]}"
+    assert [quotas.of(host) for host in ("127.0.0.1", "::1", "::ffff:127.0.0.1")] == [1, 1, 0]
+    for client in clients:
+        client.close()
+    door.until(lambda: not door.acceptor.connections)
+    assert [quotas.of(host) for host in ("127.0.0.1", "::1")] == [0, 0]
+    door.acceptor.close()

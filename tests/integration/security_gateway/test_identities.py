@@ -1,5 +1,6 @@
 """Who callers of a gateway are, and that rules decide what they may."""
 
+import httpx
 import pytest
 
 from penstock.client import ClientError
@@ -71,15 +72,31 @@ def test_tokens_passwords_and_both_headers_are_identities(secured_gateway: Secur
         {"x-api-key": "admin"},
         {"x-forwarded-for": "127.0.0.1", "x-forwarded-user": "admin"},
         {"penstock-statement": "AAAA.AAAA"},
+        # Headers may have more letters than base64, and more than ASCII.
+        {"authorization": b"Basic \xe9"},
+        {"authorization": b"Bearer \xe9.\xff.\x80"},
+        {"x-api-key": b"\xe9"},
+        {"penstock-statement": b"\xe9.\xe9"},
     ],
 )
 def test_who_is_nobody_is_told_how_to_be_somebody(
-    secured_gateway: SecuredGateway, headers: dict[str, str]
+    secured_gateway: SecuredGateway, headers: dict[str, str | bytes]
 ) -> None:
     refused = secured_gateway.ask("GET", "/v1/topics", headers=headers)
     assert refused.status_code == 401, refused.text
     assert refused.headers["www-authenticate"].startswith("Bearer")
     assert refused.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("head", [b"Authorization: Basic \xe9", b"Penstock-Statement: \xe9.\xe9"])
+def test_strangers_cannot_end_a_node_by_what_they_say_of_themselves(
+    secured_gateway: SecuredGateway, head: bytes
+) -> None:
+    name, _, value = head.partition(b": ")
+    metrics = f"http://{secured_gateway.node.ready['metrics']}/metrics"
+
+    assert httpx.get(metrics, headers={name: value}, timeout=20).status_code == 401
+    assert httpx.get(metrics, timeout=20).status_code == 401
 
 
 def test_a_wrong_password_and_another_ones_key_are_nobody(secured_gateway: SecuredGateway) -> None:
@@ -98,8 +115,6 @@ def test_pages_need_describe_on_the_cluster_and_health_needs_nothing(secured_gat
     nobody = gate.key("nobody")
     scraper = gate.key("scraper")
     gate.admin.create_acls(allow("scraper", ResourceType.CLUSTER, "kafka-cluster", AclOperation.DESCRIBE))
-    import httpx
-
     for base in (gate.url, metrics):
         for page in ("/health", "/ready"):
             assert httpx.get(base + page).status_code == 200

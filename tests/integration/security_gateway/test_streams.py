@@ -118,3 +118,29 @@ def test_a_caller_over_its_quota_is_told_to_wait(secured_gateway: SecuredGateway
     assert code(waiting) is grpc.StatusCode.RESOURCE_EXHAUSTED
     other = gate.key("admin")
     assert gate.ask("POST", "/v1/topics/quinn/publish", other, json={"value": "x"}).status_code == 200
+
+
+def test_a_reader_over_its_quota_waits_and_misses_nothing(secured_gateway: SecuredGateway) -> None:
+    gate = secured_gateway
+    key, admin = gate.key("rita"), gate.key("admin")
+    gate.ask("POST", "/v1/topics", admin, json={"name": "rita", "partitions": 1})
+    for number in range(8):
+        message = {"value": f"{number}" * 900}
+        assert gate.ask("POST", "/v1/topics/rita/publish", admin, json=message).status_code == 200
+    for user in ("rita", "rose"):
+        gate.admin.create_acls(allow(user, ResourceType.TOPIC, "rita", AclOperation.READ))
+        gate.admin.alter_quotas((("user", user),), {"consumer_byte_rate": 2_000.0})
+
+    path = "/v1/topics/rita/partitions/0/messages?offset=0"
+    answers = [gate.ask("GET", path, key) for _ in range(3)]
+    with gate.channel() as channel:
+        start = proto.Position(topic="rita", partition=0, offset=0)
+        request = proto.SubscribeRequest(topics=["rita"], mode=proto.MODE_LOG, positions=[start])
+        stream = STUB(channel).Subscribe(request, metadata=bearer(gate.key("rose")), timeout=60)
+        values = [next(stream).value[1:2] for _ in range(8)]
+
+    assert answers[0].status_code == 200
+    assert 0 < len(answers[0].json()["messages"]) < 8
+    assert answers[-1].status_code == 429
+    assert int(answers[-1].headers["retry-after"]) >= 1
+    assert values == [b"%d" % number for number in range(8)]

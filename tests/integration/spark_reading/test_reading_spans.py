@@ -202,8 +202,18 @@ def test_a_topic_that_does_not_exist_has_lost_everything(node: NodeProcess, open
 def test_the_settings_decide_which_reader_is_opened(node: NodeProcess) -> None:
     plain = open_reader({"bootstrap.servers": node.kafka})
     secured = open_reader({"bootstrap.servers": node.kafka, "security.protocol": "SSL"})
+    foreign = open_reader(
+        {
+            "bootstrap.servers": node.kafka,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanisms": "OAUTHBEARER",
+        }
+    )
 
-    assert isinstance(plain, SocketReader)
-    assert isinstance(secured, LibrdkafkaReader)
-    plain.close()
-    secured.close()
+    assert [type(reader) for reader in (plain, secured, foreign)] == [
+        SocketReader,
+        SocketReader,
+        LibrdkafkaReader,
+    ]
+    for reader in (plain, secured, foreign):
+        reader.close()
