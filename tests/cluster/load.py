@@ -3,7 +3,9 @@
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -13,6 +15,7 @@ TICK_SECONDS = 0.01
 SECONDS_MAX = 120.0
 # The client complains about every refused connection, and there are many.
 QUIET = {"log_level": 0}
+NO_LOGIN: Mapping[str, str] = MappingProxyType({})
 # What a careful user would set: wait 200 ms before trying again, and keep trying.
 PATIENT: dict[str, str | int | float | bool] = {
     "enable.idempotence": True,
@@ -46,7 +49,15 @@ class Load:
     was sent after some moment and accepted can be told from those that were under way.
     """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, rate: int, writers: int = 3) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        rate: int,
+        writers: int = 3,
+        login: Mapping[str, str] = NO_LOGIN,
+    ) -> None:
         self.histories = {partition: LogHistory() for partition in range(partitions)}
         self.account = Account()
         # Acknowledged without a place: a later batch was accepted, so this one must be there too.
@@ -60,7 +71,9 @@ class Load:
         self._accepting = threading.Condition()
         self._ended = threading.Event()
         self._next = 0
-        self._producers = [Producer({"bootstrap.servers": bootstrap, **PATIENT}) for _ in range(writers)]
+        self._producers = [
+            Producer({"bootstrap.servers": bootstrap, **PATIENT, **login}) for _ in range(writers)
+        ]
         self._thread = threading.Thread(target=self._run, name="load")
 
     def start(self) -> "Load":

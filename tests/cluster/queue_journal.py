@@ -22,8 +22,8 @@ from penstock.sim.checkers.queues import (
     DRIFT,
     QueueChecker,
     QueueDelivery,
-    QueuedRecord,
     QueuePolicy,
+    SentRecord,
     SettleAction,
     Settlement,
 )
@@ -139,7 +139,7 @@ class QueueJournal:
         checker.policies = dict.fromkeys(groups, policy)
         for partition, values in sent.items():
             for value in values:
-                checker.sending((self.topic, partition), value, QueuedRecord())
+                checker.sending((self.topic, partition), value, SentRecord())
         deliveries: dict[Held, QueueDelivery] = {}
         settlements: dict[Word, Settlement] = {}
         uncounted = self._uncounted()

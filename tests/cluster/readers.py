@@ -2,11 +2,12 @@
 
 import threading
 import time
+from collections.abc import Mapping
 
 from confluent_kafka import Consumer, TopicPartition
 
 from penstock.sim.checkers.log import LogHistory
-from tests.cluster.load import QUIET
+from tests.cluster.load import NO_LOGIN, QUIET
 
 POLL_SECONDS = 0.1
 READ_SECONDS = 20.0
@@ -23,10 +24,12 @@ class GroupReaders:
         count: int = 2,
         *,
         checks_order: bool = False,
+        login: Mapping[str, str] = NO_LOGIN,
     ) -> None:
         """With `checks_order` the histories have what each consumer was given between two assignments."""
         self._histories = histories
         self._checks_order = checks_order
+        self._login = login
         self._reading = threading.Condition()
         self._ended = threading.Event()
         self.errors: list[str] = []
@@ -86,6 +89,7 @@ class GroupReaders:
                 "socket.timeout.ms": 5000,
                 "topic.metadata.refresh.interval.ms": 1000,
                 **QUIET,
+                **self._login,
             }
         )
 
@@ -122,10 +126,12 @@ class GroupReaders:
                 self._reading.notify_all()
 
 
-def read_everything(bootstrap: str, topic: str, partitions: int) -> dict[int, list[tuple[int, bytes]]]:
+def read_everything(
+    bootstrap: str, topic: str, partitions: int, login: Mapping[str, str] = NO_LOGIN
+) -> dict[int, list[tuple[int, bytes]]]:
     """Every record of every partition, from start to end."""
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "judge", "enable.auto.commit": False, **QUIET}
+        {"bootstrap.servers": bootstrap, "group.id": "judge", "enable.auto.commit": False, **QUIET, **login}
     )
     found: dict[int, list[tuple[int, bytes]]] = {}
     for partition in range(partitions):

@@ -44,8 +44,9 @@ class Stage:
         self.cluster = cluster
         create_topic(cluster, TOPIC, PARTITIONS)
         self.await_in_sync()
-        self.load = Load(cluster.bootstrap, TOPIC, PARTITIONS, rate).start()
-        self.readers = GroupReaders(cluster.bootstrap, TOPIC, self.load.histories).start()
+        login = cluster.login
+        self.load = Load(cluster.bootstrap, TOPIC, PARTITIONS, rate, login=login).start()
+        self.readers = GroupReaders(cluster.bootstrap, TOPIC, self.load.histories, login=login).start()
         self.verdict = Verdict()
 
     def await_in_sync(self) -> None:
@@ -72,7 +73,8 @@ class Stage:
         self.readers.finish()
         verdict.sent, verdict.acknowledged = self.load.account.sent, self.load.account.acknowledged
         verdict.read, verdict.failed = self.readers.read, self.load.account.failed
-        for partition, rows in read_everything(self.cluster.bootstrap, TOPIC, PARTITIONS).items():
+        everything = read_everything(self.cluster.bootstrap, TOPIC, PARTITIONS, self.cluster.login)
+        for partition, rows in everything.items():
             verdict.anomalies += check_log(self.load.histories[partition], rows)
             there = {value for _, value in rows}
             lost = [value for value in self.load.somewhere[partition] if value not in there]
@@ -87,7 +89,7 @@ class Stage:
 
 def create_topic(cluster: ClusterProcesses, topic: str, partitions: int) -> None:
     """Again, if the controller changes just then."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET, **cluster.login})
 
     def is_there() -> bool:
         wanted = NewTopic(topic, partitions, 3, config={"min.insync.replicas": "2"})

@@ -1,59 +1,16 @@
 """Three nodes that prove to each other who they are: under load, with a kill, and with new certificates."""
 
-import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from penstock.core.model import NodeId
-from penstock.security.certificates import (
-    create_authority,
-    create_client_certificate,
-    create_node_certificate,
-)
+from penstock.security.certificates import create_client_certificate
+from tests.cluster.secured import ProvenCluster
 from tests.cluster.stage import SETTINGS, moment, stage_on
 from tests.support.clusters import ClusterProcesses, until
 from tests.support.nodes import NodeProcess
-
-HOSTS = ("localhost", "127.0.0.1")
-
-
-class ProvenCluster(ClusterProcesses):
-    """Nodes with a certificate each."""
-
-    def __init__(self, root: Path, count: int = 3) -> None:
-        self.certificates = root / "certs"
-        create_authority(self.certificates, "nodes")
-        for number in range(1, count + 1):
-            create_node_certificate(self.certificates, NodeId(number), HOSTS)
-        super().__init__(root, *SETTINGS, count=count)
-
-    def settings_of(self, number: int) -> list[str]:
-        return [*super().settings_of(number), *self.tls(f"node-{number}")]
-
-    def tls(self, name: str) -> list[str]:
-        files = self.certificates / name
-        return [
-            "security.peers=tls",
-            f"security.tls.certificate={files}.pem",
-            f"security.tls.key={files}.key",
-            f"security.tls.authority={self.certificates}/ca.pem",
-        ]
-
-    def renew(self, number: int) -> None:
-        """Put a new certificate in the place of a node's, as `mv` does it: key and certificate one by one."""
-        fresh = self.certificates / "fresh"
-        fresh.mkdir(exist_ok=True)
-        for name in ("ca.pem", "ca.key"):
-            if not (fresh / name).exists():
-                os.link(self.certificates / name, fresh / name)
-        for file in create_node_certificate(fresh, NodeId(number), HOSTS):
-            os.replace(file, self.certificates / file.name)
-
-    def lines_of(self, number: int, event: str) -> list[str]:
-        return [line for line in self.nodes[number].events.read_text().splitlines() if event in line]
 
 
 @pytest.fixture
