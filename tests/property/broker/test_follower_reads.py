@@ -64,7 +64,7 @@ class RackReaders:
 
             def answered(found: list[FetchedPartition]) -> None:
                 self.observe()
-                content = b"" if found[0].records is None else found[0].records.read()
+                content = b"" if found[0].records is None else found[0].records.to_bytes()
                 self._compare(content)
 
             want = FetchPartition(followed, followed.log.start, 1 << 20)

@@ -14,6 +14,7 @@ from penstock.core.groups import (
     SyncGroupResult,
 )
 from penstock.core.model import ApiError, ErrorKind
+from tests.property.groups.held import check_counts
 from tests.unit.core.groups.group_driver import GROUP, Driver, position, protocols
 
 OPTIONS = GroupOptions(
@@ -233,6 +234,7 @@ class World:
         for fact in self.driver.facts:
             rebuilt.apply(fact)
         assert rebuilt.image == self.driver.coordinator.image
+        check_counts(self.driver.coordinator)
 
     def _check_assignments(self) -> None:
         described = self.driver.describe()

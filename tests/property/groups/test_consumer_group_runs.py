@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.core.groups import ConsumerGroupOptions, ConsumerHeartbeatResult, GroupOptions, GroupState
 from penstock.core.groups.partition_sets import union
+from tests.property.groups.held import check_counts
 from tests.unit.core.groups.consumer_driver import (
     HEARTBEAT_MS,
     REVOKE_MS,
@@ -118,6 +119,7 @@ class Run:
             self.check()
 
     def check(self) -> None:
+        check_counts(self.driver.coordinator)
         self.driver.check_exclusive(*self.members)
 
     def settle(self) -> None:

@@ -17,6 +17,7 @@ own value cannot be read may be offline after a restart, with KAFKA_STORAGE_ERRO
 import argparse
 import random
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -55,10 +56,13 @@ from penstock.core.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequestResource,
 )
 from penstock.core.protocol.schema import ZERO_UUID
+from penstock.node.options import AddressInUse
 from penstock.testing import Broker, broker
+from penstock.testing.brokers import BrokerNode
 from tests.property.settings.cluster_traffic import ClusterTraffic
 from tests.property.settings.drawn_changes import ChangeDrawer, DrawnChange, DrawnKey
 
+PORT_TRIES, PORT_SECONDS = 60, 1.0
 LEDGER, VICTIM, OTHER = "ledger", "victim", "other"
 GROUP, SHARE, QUEUE, KEEPER = "readers", "sharers", "workers", "keeper"
 # Own settings for all that a broker could say otherwise, and that could refuse or delete a record.
@@ -240,7 +244,7 @@ class SettingsCluster:
         node.stop()
         if len(self._broker.nodes) > 1:
             self._keep()
-        node.start()
+        _start(node)
         self._down = None
         self._keep(deadline_ms=20_000)
         self._check_committed()
@@ -377,6 +381,17 @@ class SettingsCluster:
         row = self._submit(change)
         if row.error_code:
             raise SettingsViolation(f"{change} cannot be corrected: {row.error_message}")
+
+
+def _start(node: BrokerNode) -> None:
+    """Start a node again at its address, which another program may have got for a connection meanwhile."""
+    for _ in range(PORT_TRIES):
+        try:
+            node.start()
+            return
+        except AddressInUse:
+            time.sleep(PORT_SECONDS)
+    node.start()
 
 
 # A node that looks at its logs often meets more of what is set.

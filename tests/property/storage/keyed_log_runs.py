@@ -17,6 +17,7 @@ from penstock.storage.log import (
     Uncleanable,
     cleaner_for,
 )
+from penstock.storage.sealing import LogVault
 from tests.property.storage.log_runs import Rounds
 
 TOPIC = TopicId(UUID(int=1))
@@ -42,6 +43,9 @@ class KeyedLives:
         self._tokens = 0
         self._durable = 0
         self._underway: tuple[Compaction, CleaningResult] | None = None
+        self.options = OPTIONS
+        # Where a log that is encrypted has its keys from.
+        self.vault: LogVault | None = None
         self.log: PartitionLog
 
     def start(self) -> None:
@@ -50,12 +54,16 @@ class KeyedLives:
         commit = GroupCommit(self.rounds)
         self._underway = None
         try:
-            self.log, report = PartitionLog.open(self.disk, DIRECTORY, TOPIC, OPTIONS, commit=commit)
+            self.log, report = PartitionLog.open(
+                self.disk, DIRECTORY, TOPIC, self.options, commit=commit, vault=self.vault
+            )
         except (IncompleteLog, StorageError):
             if self._durable:
                 raise
             self.disk.remove_tree(DIRECTORY)
-            self.log = PartitionLog.create(self.disk, DIRECTORY, TOPIC, OPTIONS, commit=commit)
+            self.log = PartitionLog.create(
+                self.disk, DIRECTORY, TOPIC, self.options, commit=commit, vault=self.vault
+            )
         else:
             if report.corruption:
                 self.complaints.append(f"blamed {report.corruption}")

@@ -26,6 +26,7 @@ from penstock.storage.log import (
     RecoveryReport,
     SuspectSegment,
 )
+from penstock.storage.sealing import LogVault
 
 TOPIC = TopicId(UUID(int=1))
 DIRECTORY = "logs/orders/0"
@@ -91,6 +92,9 @@ class Lives:
         self._nonce = 0
         self._generation = 0
         self._next_start = 0
+        self.options = OPTIONS
+        # Where a log that is encrypted has its keys from.
+        self.vault: LogVault | None = None
         self.log: PartitionLog
         self._rounds: Rounds
 
@@ -121,13 +125,15 @@ class Lives:
         commit, journal = self.make_commit(disk)
         try:
             self.log, report = PartitionLog.open(
-                disk, DIRECTORY, TOPIC, OPTIONS, commit=commit, journal=journal
+                disk, DIRECTORY, TOPIC, self.options, commit=commit, journal=journal, vault=self.vault
             )
             self.judge_report(report)
         except (IncompleteLog, NoSuchFile) as missing:
             if self._created:
                 self.violations.append(LogViolation(LogAnomaly.LOST, f"the whole log: {missing}"))
-            self.log = PartitionLog.create(disk, DIRECTORY, TOPIC, OPTIONS, commit=commit, journal=journal)
+            self.log = PartitionLog.create(
+                disk, DIRECTORY, TOPIC, self.options, commit=commit, journal=journal, vault=self.vault
+            )
             self._created = True
             self.checker = DurabilityChecker()
         found = read_back(self.log)
@@ -310,10 +316,14 @@ def run_lives(
 ) -> Lives:
     """Several incarnations, some of them so short that the power goes off during recovery."""
     run = Lives(seed, on_disk, rounds)
+    live_on(run, lives)
+    return run
+
+
+def live_on(run: Lives, lives: int) -> None:
     for _ in range(lives):
         cut_at = run.chance.choice([run.chance.randint(1, 15), run.chance.randint(1, 150), None])
         run.live(run.chance.randint(10, 60), cut_at)
         if run.violations:
-            return run
+            return
     run.live(3, None)
-    return run

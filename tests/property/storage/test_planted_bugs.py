@@ -69,7 +69,7 @@ def test_a_recovery_that_skips_the_crc_is_noticed(monkeypatch: pytest.MonkeyPatc
         file = scan.segment.file
         for placed in headers(file, scan.position, scan.segment.size_bytes):
             content = memoryview(file.pread(placed.position, placed.header.size_bytes))
-            scan.take(CheckedBatch(placed.position, placed.header, content))
+            scan.take(CheckedBatch(placed.position, placed.header, content, placed.position + len(content)))
 
     monkeypatch.setattr(TailScan, "run", unchecked)
 

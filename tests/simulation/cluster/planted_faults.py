@@ -88,7 +88,9 @@ from penstock.storage.log import AppendedRange, PartitionLog, Verification, chec
 from penstock.storage.log.compaction import OffsetMap
 from penstock.storage.log.state import LogState
 from tests.property.raft import planted
+from tests.simulation.cluster import planted_access as access_faults
 from tests.simulation.cluster import planted_consumer_groups as consumer_group_faults
+from tests.simulation.cluster import planted_keys as key_faults
 from tests.simulation.cluster import planted_queues as queue_faults
 from tests.simulation.cluster import planted_recovery as recovery_faults
 from tests.simulation.cluster import planted_transactions as transaction_faults
@@ -1013,6 +1015,36 @@ REDRIVEN_QUEUES = replace(
     faulty_ns=6 * SECOND,
 )
 
+# Users whose rights, passwords and API keys change while nodes fall and are cut off.
+ACCESS = replace(
+    options((FaultKind.KILL, FaultKind.ISOLATE), lasting_ms=400, sync_ms=5, aims=ANY_OR_LEADER),
+    access_users=3,
+    partitions=1,
+    idempotent_producers=1,
+    consumers=0,
+    members=0,
+    admins=0,
+    acknowledged_min=20,
+    pace_ms=20,
+    healing_ns=60 * SECOND,
+)
+# Nodes that fall while master keys change, and start with those that they say they need.
+ENCRYPTED = replace(
+    options((FaultKind.KILL, FaultKind.POWER_CUT, FaultKind.POWER_CUT_ALL), lasting_ms=300, sync_ms=10),
+    encrypted=True,
+    partitions=2,
+    acknowledged_min=20,
+    pace_ms=30,
+    healing_ns=60 * SECOND,
+)
+# As `ACCESS`, and leaders stand still for so long that others take their place. Only users find that out.
+ACCESS_AT_FENCED_LEADERS = replace(
+    ACCESS,
+    plan=LEADERS_STAND_STILL.plan,
+    faulty_ns=12 * SECOND,
+    fresh=False,
+)
+
 
 @dataclass(frozen=True)
 class PlantedFault:
@@ -1220,6 +1252,24 @@ FAULTS = [
     PlantedFault(consumer_group_faults.current_assignments_are_not_stored, CONSUMER_GROUP, 40, hint=6),
     PlantedFault(consumer_group_faults.heartbeats_of_old_epochs_are_accepted, CALM_CONSUMER_GROUP, 20),
     PlantedFault(consumer_group_faults.static_members_replace_each_other, CALM_CONSUMER_GROUP, 20),
+    PlantedFault(access_faults.decisions_outlive_revocations, ACCESS, 5),
+    PlantedFault(access_faults.denials_of_prefixes_are_ignored, ACCESS, 5),
+    PlantedFault(access_faults.passwords_are_acknowledged_before_they_are_durable, ACCESS, 5),
+    PlantedFault(access_faults.logins_are_checked_by_the_first_password, ACCESS, 5),
+    PlantedFault(access_faults.fetches_that_wait_are_not_judged_again, ACCESS, 10),
+    PlantedFault(access_faults.logins_outlive_their_api_keys, ACCESS, 10),
+    PlantedFault(
+        brokers_answer_without_a_lease,
+        ACCESS_AT_FENCED_LEADERS,
+        100,
+        hint=51,
+        name="fenced brokers answer by rights that were taken back",
+    ),
+    PlantedFault(key_faults.old_keys_are_not_needed_when_some_logs_are_done, ENCRYPTED, 5),
+    PlantedFault(key_faults.key_tables_count_before_their_names_are_durable, ENCRYPTED, 5),
+    PlantedFault(
+        key_faults.nodes_that_have_just_started_say_that_they_need_no_old_key, ENCRYPTED, 40, hint=6
+    ),
     *QUEUE_FAULTS,
 ]
 
