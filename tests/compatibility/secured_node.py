@@ -34,7 +34,7 @@ from penstock.runtime.loop import MachineClock
 from tests.support.clusters import until
 from tests.support.nodes import NodeProcess
 
-ISSUER, AUDIENCE, KEY_ID = "https://issuer.example", "penstock", "key-1"
+ISSUER, AUDIENCE = "https://issuer.example", "penstock"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PASSWORDS = {"admin": "admin-pw", "alice": "alice-pw", "bob": "bob-pw"}
@@ -42,20 +42,44 @@ NOBODY = "ANONYMOUS"
 EVERYTHING = (AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE)
 
 
+class SigningKey(NamedTuple):
+    """A key of an issuer, and what it is called in tokens."""
+
+    id: str
+    key: rsa.RSAPrivateKey
+
+    @property
+    def published(self) -> dict[str, str]:
+        public = json.loads(RSAAlgorithm.to_jwk(self.key.public_key()))
+        return {**public, "kid": self.id, "use": "sig", "alg": "RS256"}
+
+
 class Issuer:
-    """Signs tokens, and publishes its keys in a file."""
+    """Signs tokens, and publishes its keys in a file: each before it signs with it, and for a while after."""
 
     def __init__(self, jwks: Path) -> None:
-        self._key = rsa.generate_private_key(65_537, 2_048)
         self.jwks = jwks
-        public = json.loads(RSAAlgorithm.to_jwk(self._key.public_key()))
-        jwks.write_text(json.dumps({"keys": [{**public, "kid": KEY_ID, "use": "sig", "alg": "RS256"}]}))
+        self._numbers = itertools.count(1)
+        # The next one, the one that signs, the one before.
+        self._keys: list[SigningKey] = [self._make()]
+        self.rotate()
+
+    def _make(self) -> "SigningKey":
+        return SigningKey(f"key-{next(self._numbers)}", rsa.generate_private_key(65_537, 2_048))
+
+    def rotate(self) -> None:
+        """Sign with the next key from now on, and take back the one before the last."""
+        self._keys = [self._make(), *self._keys[:2]]
+        written = self.jwks.with_suffix(".new")
+        written.write_text(json.dumps({"keys": [key.published for key in self._keys]}))
+        written.rename(self.jwks)
 
     def token(self, user: str, seconds: int = 600, **changes: Any) -> str:
         """A token that counts for so long; a negative time makes one that did."""
         now = MachineClock().wall() // 1_000
         claims = {"sub": user, "iss": ISSUER, "aud": AUDIENCE, "iat": now, "exp": now + seconds} | changes
-        return jwt.encode(claims, self._key, "RS256", {"kid": KEY_ID})
+        signing = self._keys[1]
+        return jwt.encode(claims, signing.key, "RS256", {"kid": signing.id})
 
 
 def java_token(directory: Path) -> Path:
@@ -172,7 +196,8 @@ class SecuredNode:
         return Endpoint(self.addresses["SASL_SSL"], self.options(user))
 
     def options(self, user: str = "admin") -> dict[str, str]:
-        settings = self.login("SASL_SSL", "SCRAM-SHA-512", user).librdkafka()
+        # With a certificate as well, which some nodes insist on; who logs in is who they log in as.
+        settings = self.login("SASL_SSL", "SCRAM-SHA-512", user, pair=self.pair("alice")).librdkafka()
         del settings["bootstrap.servers"]
         return settings
 
@@ -209,20 +234,25 @@ def penstock(*words: str) -> str:
     return done.stdout
 
 
-@contextmanager
-def secured_node(root: Path, *settings: str) -> Iterator[SecuredNode]:
-    """A node in `root`, with users and rules; more settings may be given."""
+def make_certificates(root: Path) -> None:
+    """An authority with certificates for a node and a client, and a client of another one."""
     for directory in ("certs", "strangers"):
         place = str(root / directory)
         penstock("certs", "init", "--dir", place)
         penstock("certs", "client", "alice", "--dir", place)
     penstock("certs", "node", "1", "--dir", str(root / "certs"))
+
+
+@contextmanager
+def secured_node(root: Path, *settings: str) -> Iterator[SecuredNode]:
+    """A node in `root`, with users and rules; more settings may be given."""
+    make_certificates(root)
     issuer = Issuer(root / "jwks.json")
     node = NodeProcess(root / "data", *security_settings(root, issuer), *settings).start()
     try:
         addresses = {"PLAINTEXT": node.kafka, **node.ready["listeners"]}
         made = SecuredNode(node, root, addresses, issuer)
-        until(lambda: _can_log_in(made.endpoint()), "the administrator has its password")
+        until(lambda: can_log_in(made.endpoint()), "the administrator has its password")
         _add_users(made)
         yield made
         assert node.stop() == 0, node.said()
@@ -259,7 +289,8 @@ def security_settings(root: Path, issuer: Issuer, first: str = "PLAINTEXT") -> S
     )
 
 
-def _can_log_in(endpoint: Endpoint) -> bool:
+def can_log_in(endpoint: Endpoint) -> bool:
+    """Whether the broker believes who we are."""
     try:
         connect(endpoint).close()
     except LoginFailed:

@@ -284,25 +284,30 @@ class Program:
         self._child.stop()
 
 
+def kafkajs_client(login: Login) -> dict[str, Any]:
+    """The part of a visit that says how to come."""
+    client: dict[str, Any] = {"brokers": [login.address]}
+    if login.is_encrypted:
+        client["ssl"] = {"ca": [login.authority.read_text()]}
+        if login.pair is not None:
+            client["ssl"] |= {
+                "cert": login.pair.certificate.read_text(),
+                "key": login.pair.key.read_text(),
+            }
+    if login.mechanism == TOKEN:
+        client["sasl"] = {"mechanism": "oauthbearer", "token": login.secret}
+    elif login.mechanism:
+        mechanism = login.mechanism.lower()
+        client["sasl"] = {"mechanism": mechanism, "username": login.user, "password": login.secret}
+    return client
+
+
 class Kafkajs:
     def __init__(self, program: Program) -> None:
         self._program = program
 
     def visit(self, login: Login, topic: str) -> Outcome:
-        client: dict[str, Any] = {"brokers": [login.address]}
-        if login.is_encrypted:
-            client["ssl"] = {"ca": [login.authority.read_text()]}
-            if login.pair is not None:
-                client["ssl"] |= {
-                    "cert": login.pair.certificate.read_text(),
-                    "key": login.pair.key.read_text(),
-                }
-        if login.mechanism == TOKEN:
-            client["sasl"] = {"mechanism": "oauthbearer", "token": login.secret}
-        elif login.mechanism:
-            mechanism = login.mechanism.lower()
-            client["sasl"] = {"mechanism": mechanism, "username": login.user, "password": login.secret}
-        return self._program.ask(client=client, topic=topic, value=VALUE.decode())
+        return self._program.ask(client=kafkajs_client(login), topic=topic, value=VALUE.decode())
 
 
 @pytest.fixture(scope="module")

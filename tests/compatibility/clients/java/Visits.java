@@ -20,31 +20,41 @@ import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
  * Takes visits as lines of JSON, {settings, topic, value}: writes a record, reads it as a member of the group
- * of the topic's name, and says what became of it.
+ * of the topic's name, and says what became of it. With {times, pauseMs} it goes on so, on the same clients.
  */
 public class Visits {
     static String roundTrip(JsonNode visit) throws Exception {
         Properties settings = new Properties();
         visit.get("settings").properties().forEach(each -> settings.put(each.getKey(), each.getValue().asText()));
         settings.put("enable.metrics.push", "false");
-        settings.put("max.block.ms", "5000");
+        settings.putIfAbsent("max.block.ms", "5000");
         settings.put("group.id", visit.get("topic").asText());
         settings.put("auto.offset.reset", "earliest");
         String topic = visit.get("topic").asText();
+        String value = visit.get("value").asText();
+        int times = visit.has("times") ? visit.get("times").asInt() : 1;
         StringSerializer out = new StringSerializer();
-        try (KafkaProducer<String, String> producer = new KafkaProducer<>(settings, out, out)) {
-            producer.send(new ProducerRecord<>(topic, visit.get("value").asText())).get();
-        }
         StringDeserializer in = new StringDeserializer();
-        try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(settings, in, in)) {
-            consumer.subscribe(List.of(topic));
-            ConsumerRecords<String, String> records = ConsumerRecords.empty();
-            while (records.isEmpty()) {
-                records = consumer.poll(Duration.ofSeconds(1));
+        try (KafkaProducer<String, String> producer = new KafkaProducer<>(settings, out, out)) {
+            producer.send(new ProducerRecord<>(topic, value)).get();
+            try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(settings, in, in)) {
+                consumer.subscribe(List.of(topic));
+                for (int number = 1; number <= times; number++) {
+                    ConsumerRecords<String, String> records = ConsumerRecords.empty();
+                    while (records.isEmpty()) {
+                        records = consumer.poll(Duration.ofSeconds(1));
+                    }
+                    if (!records.iterator().next().value().equals(value)) {
+                        return "ANOTHER RECORD";
+                    }
+                    if (number < times) {
+                        Thread.sleep(visit.get("pauseMs").asInt());
+                        producer.send(new ProducerRecord<>(topic, value)).get();
+                    }
+                }
             }
-            String read = records.iterator().next().value();
-            return read.equals(visit.get("value").asText()) ? "SERVED" : "ANOTHER RECORD";
         }
+        return "SERVED";
     }
 
     static String outcomeOf(Throwable error) {
