@@ -2,8 +2,9 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from penstock.core.metadata.topic_names import METADATA_TOPIC
@@ -39,9 +40,13 @@ T = TypeVar("T")
 class ClusterProcesses:
     """Nodes 1 to `count`, or from `first` on, each in a rack of its own, started, hit and asked by number.
 
+    `login` is what clients set besides the addresses: nothing, unless the nodes ask who they are.
+
     On loopback their ports stay reserved while the cluster exists: otherwise a client that knocks at
     a dead node could be given that very port for its own end of a connection.
     """
+
+    login: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
