@@ -11,11 +11,12 @@ PYTEST_ARGS ?=
 SECONDS ?= 30
 BROKERS ?= 1
 KILLS ?= 100
+ROUNDS ?= 10
 COPIERS ?= librdkafka
 NODES ?= 3
 PYSPARK ?= 4.2
 
-.PHONY: help setup demo test sparktest sparkkills guide suites kills onetopic foreign check lint format bench simfaults audit fuzz dev native clean
+.PHONY: help setup demo test sparktest sparkkills guide suites kills onetopic changes foreign check lint format bench simfaults audit fuzz dev native clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -61,6 +62,9 @@ kills: $(INSTALLED) ## Kill nodes and clients under consume-transform-produce (K
 
 onetopic: $(INSTALLED) $(GENERATED) ## Kill nodes and gateways under one topic for all protocols at once (NODES=3 KILLS=100)
 	$(BIN)/python -m tests.cluster.one_topic --nodes $(NODES) --kills $(KILLS)
+
+changes: $(INSTALLED) ## Change certificates, passwords and rules of a secured cluster under load, with a kill in each (ROUNDS=10)
+	$(BIN)/python -m tests.cluster.security_changes --rounds $(ROUNDS)
 
 foreign: $(INSTALLED) ## Run transactions of franz-go and quixstreams, and the share consumer of franz-go (minutes; needs Go and the registries)
 	$(BIN)/python -m tests.compatibility.clients.transaction_programs
