@@ -1,7 +1,6 @@
 """Clients that ask for much and read nothing: the node keeps what it may, and serves the others."""
 
 import socket
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.client.coordinator import Deadline
 from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
@@ -91,8 +91,8 @@ def test_many_readers_that_never_read_neither_fill_the_memory_nor_keep_others_fr
             deaf.socket.sendall(question * REQUESTS_EACH)
         most, rounds = 0.0, 0
         # Those who ask for much wait for their turn: at first the node keeps nothing for them.
-        deadline = time.monotonic() + SECONDS_MAX
-        while rounds < 5 or (most == 0 and time.monotonic() < deadline):
+        deadline = Deadline(SECONDS_MAX)
+        while rounds < 5 or (most == 0 and not deadline.is_over()):
             rounds += 1
             assert positions_read(neighbour) == POSITIONS
             with closing(Wire(node.address)) as newcomer:
