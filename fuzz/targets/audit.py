@@ -6,7 +6,7 @@ import random
 from fuzz.harness import Target
 from penstock.cli.audit import entries_in, moment_of, row_of
 from penstock.cli.broker_options import InvalidOption
-from penstock.security.audit.entry import AuditEntry, Decision, entry_line
+from penstock.security.audit.entry import AuditDecision, AuditEntry, entry_line
 
 NAMES = ("User:alice", "User:\x1b[2J\u202e", "User:" + "x" * 300, "")
 
@@ -28,7 +28,7 @@ def _entry(rng: random.Random) -> AuditEntry:
         rng.choice(("create", "login")),
         kind,
         None if kind is None else rng.choice(NAMES),
-        rng.choice(list(Decision)),
+        rng.choice(list(AuditDecision)),
         rng.choice((None, "TOPIC_AUTHORIZATION_FAILED")),
         details=tuple(rng.sample(NAMES, rng.randint(0, 3))),
         times=rng.randint(1, 99),

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.broker.produce import ALL_ACKS, PendingProduce
 from penstock.broker.queues.dead_letters import dead_letter_topic
-from penstock.broker.queues.peers import ReceivedRecord, ReceivedRecords, ReceiveRequest
+from penstock.broker.queues.peers import DeliveredRecord, ReceivedRecords, ReceiveRequest
 from penstock.broker.queues.queue_view import claims_by_queue
 from penstock.core.model import ApiError, PartitionIndex
 from penstock.core.queues import AcknowledgeRecords, ClaimResults, QueueId, ReleaseRecords
@@ -60,7 +60,7 @@ class Ledger:
     violations: list[str] = field(default_factory=list)
     kills: int = 0
 
-    def delivered(self, received: ReceivedRecord, asked_ms: int, now_ms: int) -> Delivery:
+    def delivered(self, received: DeliveredRecord, asked_ms: int, now_ms: int) -> Delivery:
         offset, before = received.record.offset, self.deliveries.get(received.record.offset)
         value = (received.record.value or b"").decode()
         if value not in self.sent:
@@ -108,9 +108,9 @@ class Worker:
         self.run = run
         self.name = name
         self.asked: Asked | None = None
-        self.held: list[tuple[ReceivedRecord, Delivery]] = []
+        self.held: list[tuple[DeliveredRecord, Delivery]] = []
         self.settle_at_ms = 0
-        self.settling: list[tuple[ReceivedRecord, Delivery]] = []
+        self.settling: list[tuple[DeliveredRecord, Delivery]] = []
 
     def step(self) -> None:
         run = self.run

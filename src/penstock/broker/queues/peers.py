@@ -84,7 +84,7 @@ class ReceiveRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ReceivedRecord:
+class DeliveredRecord:
     """A record that was leased: the how-manieth delivery it is, and the receipt to settle it with."""
 
     record: Record
@@ -110,12 +110,12 @@ class ReceivedRecords:
     is_paused: bool = False
 
     @property
-    def records(self) -> tuple[ReceivedRecord, ...]:
+    def records(self) -> tuple[DeliveredRecord, ...]:
         """One by one, decoded."""
         _, topic_id, partition = self.queue
         return tuple(
             [
-                ReceivedRecord(
+                DeliveredRecord(
                     record,
                     attempt,
                     write_receipt(Receipt(topic_id, partition, Offset(record.offset), attempt, self.token)),

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from penstock.broker.queues.move_transaction import RECORDS_MAX, MovePeers, MoveTransaction, portion
-from penstock.broker.queues.peers import OnReceived, ReceivedRecord, ReceivedRecords, ReceiveRequest
+from penstock.broker.queues.peers import DeliveredRecord, OnReceived, ReceivedRecords, ReceiveRequest
 from penstock.core.metadata import MetadataImage, is_internal
 from penstock.core.metadata.configs import TopicOptions
 from penstock.core.model import (
@@ -343,7 +343,7 @@ class Redriver:
         redrive.done(tuple(sorted(moved + redrive.refused, key=lambda each: each.offset)))
 
 
-def _claim_of(received: ReceivedRecord) -> LeaseClaim:
+def _claim_of(received: DeliveredRecord) -> LeaseClaim:
     receipt = read_receipt(received.receipt)
     assert isinstance(receipt, Receipt), "receipts of this cluster can be read"
     return receipt.claim

@@ -26,7 +26,7 @@ from uuid import UUID
 
 from penstock.client.backoff import Backoff
 from penstock.client.cluster.errors import ClusterError, ConnectionLost, expect, known_code
-from penstock.client.cluster.pipeline import Pipeline, open_pipeline
+from penstock.client.cluster.pipeline import RequestPipeline, open_pipeline
 from penstock.client.cluster.security import ClusterSecurity
 from penstock.client.connection import BrokerAddress, api_of
 from penstock.core.protocol import ErrorCode, Message, Part
@@ -103,10 +103,10 @@ class _SharedConnection:
         self._address = address
         self._client_id = client_id
         self._security = security
-        self._pipeline: Pipeline | None = None
-        self._opening: asyncio.Task[Pipeline] | None = None
+        self._pipeline: RequestPipeline | None = None
+        self._opening: asyncio.Task[RequestPipeline] | None = None
 
-    async def get(self) -> Pipeline:
+    async def get(self) -> RequestPipeline:
         """The connection; whoever comes while it is opened waits for the same."""
         if self._pipeline is not None and self._pipeline.is_open:
             return self._pipeline
@@ -115,7 +115,7 @@ class _SharedConnection:
             self._opening.add_done_callback(_mark_seen)
         return await asyncio.shield(self._opening)
 
-    async def _open(self) -> Pipeline:
+    async def _open(self) -> RequestPipeline:
         try:
             self._pipeline = await open_pipeline(self._address, self._client_id, self._security)
             return self._pipeline
@@ -141,8 +141,8 @@ class _BrokerNode:
         self._security = security
         self.shared = _SharedConnection(address, client_id, security)
         self.producing = _SharedConnection(address, client_id, security)
-        self._kept: list[Pipeline] = []
-        self._waiting: dict[Pipeline, None] = {}
+        self._kept: list[RequestPipeline] = []
+        self._waiting: dict[RequestPipeline, None] = {}
         self._slots = asyncio.Semaphore(WAITING_MAX)
 
     async def ask_waiting(self, request: Message) -> Message:
@@ -291,7 +291,7 @@ class ClusterClient:
         """The name of a topic that the cache has."""
         return next((one.name for one in self._topics.values() if one.topic_id == topic_id), None)
 
-    async def produce_connection(self, node: int) -> Pipeline:
+    async def produce_connection(self, node: int) -> RequestPipeline:
         """The connection for records to a broker, opened if need be."""
         return await (await self._node(node)).producing.get()
 

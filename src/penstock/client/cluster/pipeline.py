@@ -59,7 +59,7 @@ class _Asked(NamedTuple):
     response: asyncio.Future[Message]
 
 
-class Pipeline(asyncio.Protocol):
+class RequestPipeline(asyncio.Protocol):
     """Requests of many callers on one socket; used inside one event loop."""
 
     def __init__(self, name: str, client_id: str, security: ClusterSecurity | None = None) -> None:
@@ -280,11 +280,11 @@ class Pipeline(asyncio.Protocol):
 
 async def open_pipeline(
     address: BrokerAddress, client_id: str, security: ClusterSecurity | None = None
-) -> Pipeline:
+) -> RequestPipeline:
     """Connect, agree on versions, and log in; ClusterError BROKER_NOT_AVAILABLE if there is nobody."""
     name = f"{address[0]}:{address[1]}"
     loop = asyncio.get_running_loop()
-    pipeline = Pipeline(name, client_id, security)
+    pipeline = RequestPipeline(name, client_id, security)
     context = None if security is None else security.context_for(address[0])
     try:
         async with asyncio.timeout(CONNECT_SECONDS):

@@ -38,7 +38,7 @@ from penstock.client.cluster.errors import (
     expect,
     known_code,
 )
-from penstock.client.cluster.pipeline import Pipeline
+from penstock.client.cluster.pipeline import RequestPipeline
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.init_producer_id import InitProducerIdRequest
 from penstock.core.protocol.messages.produce import (
@@ -603,7 +603,7 @@ class Publisher:
             self._try_all_later(batches, error)
 
     def _send_only(
-        self, pipeline: Pipeline, request: ProduceRequest, batches: dict[_PartitionQueue, _Batch]
+        self, pipeline: RequestPipeline, request: ProduceRequest, batches: dict[_PartitionQueue, _Batch]
     ) -> None:
         # No response holds the next batch back, so a leader that does not read must.
         if (unsent := pipeline.unsent_bytes) > self._buffer_bytes:
@@ -615,7 +615,7 @@ class Publisher:
             self._stored(queue, -1, -1)
 
     async def _ask(
-        self, pipeline: Pipeline, request: ProduceRequest, batches: dict[_PartitionQueue, _Batch]
+        self, pipeline: RequestPipeline, request: ProduceRequest, batches: dict[_PartitionQueue, _Batch]
     ) -> None:
         try:
             async with asyncio.timeout(RESPONSE_SECONDS):

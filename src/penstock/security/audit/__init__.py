@@ -15,13 +15,13 @@ Nothing here delays or fails a request. What does not fit into the buffer is dro
 (`penstock_audit_dropped_total`), and the next line that is written says how many are missing.
 """
 
-from penstock.security.audit.entry import AuditEntry, Decision
+from penstock.security.audit.entry import AuditDecision, AuditEntry
 from penstock.security.audit.log import AuditLog, AuditMetrics, AuditTopicWriter
 from penstock.security.audit.node_audit import LoginMeans, NodeAudit
 
 __all__ = [
     "AuditEntry",
-    "Decision",
+    "AuditDecision",
     "AuditLog",
     "AuditMetrics",
     "AuditTopicWriter",

@@ -16,7 +16,7 @@ NAME_CHARS_MAX = 256
 DETAILS_MAX = 20
 
 
-class Decision(enum.Enum):
+class AuditDecision(enum.Enum):
     """What became of it."""
 
     ALLOWED = "allowed"
@@ -37,7 +37,7 @@ class AuditEntry(NamedTuple):
     operation: str
     resource_type: str | None
     resource: str | None
-    decision: Decision
+    decision: AuditDecision
     # Kafka's name of the error, or why a login failed.
     error: str | None = None
     correlation: int | None = None
@@ -55,7 +55,7 @@ def entry_of(  # noqa: PLR0913 - the fields of a line
     api: str,
     operation: str,
     resource: tuple[str, str] | None,
-    decision: Decision,
+    decision: AuditDecision,
     *,
     error: str | None = None,
     correlation: int | None = None,

@@ -20,7 +20,7 @@ from penstock.core.records import Record, write_batch
 from penstock.observability import Metrics
 from penstock.observability import log as events
 from penstock.runtime import Callback, ExecutorKind, Runtime, Timer
-from penstock.security.audit.entry import AuditEntry, Decision, entry_line
+from penstock.security.audit.entry import AuditDecision, AuditEntry, entry_line
 from penstock.security.audit.file import AuditFile
 
 # Entries in memory, and kinds that are being counted.
@@ -101,8 +101,8 @@ class AuditLog:
         self._unreported = 0
         self._report_at = Instant(0)
         self._stopped: Callback | None = None
-        self._allowed = self.metrics.entries.of(Decision.ALLOWED.value)
-        self._refused = self.metrics.entries.of(Decision.REFUSED.value)
+        self._allowed = self.metrics.entries.of(AuditDecision.ALLOWED.value)
+        self._refused = self.metrics.entries.of(AuditDecision.REFUSED.value)
 
     @property
     def now_ms(self) -> int:
@@ -197,7 +197,7 @@ class AuditLog:
         self._is_writing = False
         self._missing -= missing
         for entry in self._buffer[:taken]:
-            (self._allowed if entry.decision is Decision.ALLOWED else self._refused).count += 1
+            (self._allowed if entry.decision is AuditDecision.ALLOWED else self._refused).count += 1
         del self._buffer[:taken]
         if self._is_failing:
             self._is_failing = False
@@ -257,7 +257,7 @@ class AuditLog:
 def _gap(time_ms: int, entries: int) -> AuditEntry:
     """Says that entries are missing before this one."""
     return AuditEntry(
-        time_ms, "", "", "", "", "", "entries_dropped", None, None, Decision.DROPPED, times=entries
+        time_ms, "", "", "", "", "", "entries_dropped", None, None, AuditDecision.DROPPED, times=entries
     )
 
 

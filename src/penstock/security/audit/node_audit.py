@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from penstock.core.metadata.access import AclOperation
-from penstock.security.audit.entry import AuditEntry, Decision, entry_of
+from penstock.security.audit.entry import AuditDecision, AuditEntry, entry_of
 from penstock.security.audit.log import AuditLog
 from penstock.security.authorizer import Resource
 from penstock.security.sessions import ANONYMOUS, CallerProtocol, Principal, Session, name_key
@@ -62,7 +62,7 @@ class NodeAudit:
             protocol,
             LOGIN,
             ("user", user) if user else None,
-            Decision.ALLOWED if reason is None else Decision.REFUSED,
+            AuditDecision.ALLOWED if reason is None else AuditDecision.REFUSED,
             error=reason,
             mechanism=means.mechanism,
             details=means.details,
@@ -76,7 +76,7 @@ class NodeAudit:
             "page",
             operation.name.lower(),
             (resource.kind.name.lower(), resource.name),
-            Decision.REFUSED,
+            AuditDecision.REFUSED,
             error="not authorized",
         )
         kind = (
@@ -106,7 +106,7 @@ class NodeAudit:
             what,
             operation.name.lower(),
             resource,
-            Decision.ALLOWED,
+            AuditDecision.ALLOWED,
             error=error,
             details=tuple(details),
         )

@@ -26,7 +26,7 @@ from penstock.core.metadata.access import (
 from penstock.core.protocol import Api, ErrorCode
 from penstock.core.protocol.codec import Message
 from penstock.security import Resource, Session
-from penstock.security.audit import AuditEntry, AuditLog, Decision
+from penstock.security.audit import AuditDecision, AuditEntry, AuditLog
 from penstock.security.audit.entry import DETAILS_MAX, entry_of
 from penstock.security.sessions import name_key
 
@@ -126,10 +126,10 @@ class RequestAudit:
 
     def _refusal(self, call: AuditedCall, operation: AclOperation, resource: Resource) -> AuditEntry:
         error = _REFUSALS.get(resource.kind, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        return self._entry(call, operation, resource, Decision.REFUSED, error.name)
+        return self._entry(call, operation, resource, AuditDecision.REFUSED, error.name)
 
     def _allowance(self, call: AuditedCall, operation: AclOperation, resource: Resource) -> AuditEntry:
-        return self._entry(call, operation, resource, Decision.ALLOWED)
+        return self._entry(call, operation, resource, AuditDecision.ALLOWED)
 
     def replied(self, call: AuditedCall, response: Message) -> None:
         """A request of an administrator is answered."""
@@ -153,7 +153,7 @@ class RequestAudit:
         repeats = ALLOWED.get(call.api.name) is Recorded.DATA
         for operation, resource in changes:
             error = UNANSWERED if code_of is None else _error_name(code_of(resource))
-            entry = self._entry(call, operation, resource, Decision.ALLOWED, error, details)
+            entry = self._entry(call, operation, resource, AuditDecision.ALLOWED, error, details)
             if repeats:
                 kind = _kind(call, operation, resource, allowed=True)
                 self._log.repeat((*kind, error), entry)
@@ -165,7 +165,7 @@ class RequestAudit:
         call: AuditedCall,
         operation: AclOperation,
         resource: Resource,
-        decision: Decision,
+        decision: AuditDecision,
         error: str | None = None,
         details: tuple[str, ...] = (),
     ) -> AuditEntry:
@@ -199,7 +199,7 @@ class RequestAudit:
             TLS_API if mechanism == TLS_API else LOGIN_API,
             LOGIN,
             ("user", user),
-            Decision.ALLOWED,
+            AuditDecision.ALLOWED,
             correlation=correlation,
             mechanism=mechanism,
             details=details,
@@ -217,7 +217,7 @@ class RequestAudit:
             LOGIN_API,
             LOGIN,
             ("user", user) if user else None,
-            Decision.REFUSED,
+            AuditDecision.REFUSED,
             error=reason,
             correlation=correlation,
             mechanism=mechanism,

@@ -8,7 +8,7 @@ from penstock.broker.cluster import BrokerSessionOptions, Voter
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.produce import ALL_ACKS, PendingProduce, Results
 from penstock.broker.queues.leader_queue import RETRIABLE
-from penstock.broker.queues.peers import ReceivedRecord, ReceivedRecords, ReceiveRequest
+from penstock.broker.queues.peers import DeliveredRecord, ReceivedRecords, ReceiveRequest
 from penstock.broker.queues.queue_view import claims_by_queue
 from penstock.broker.queues.record_reader import CommittedRecords, RecordReader
 from penstock.broker.topics import NewTopic
@@ -216,7 +216,7 @@ class QueueConsumer:
         request = ReceiveRequest(queue=self.queue, consumer=self.name, records_max=records_max, **fields)
         self.stage.at(self.node).queues.receive(request, replies.append)
 
-    def receive(self, records_max: int = 10, **fields: Any) -> list[ReceivedRecord]:
+    def receive(self, records_max: int = 10, **fields: Any) -> list[DeliveredRecord]:
         replies: list[Reply] = []
         self.request(replies, records_max, **fields)
         self.stage.until(lambda: bool(replies), 90)
@@ -237,7 +237,7 @@ class QueueConsumer:
         return reply
 
     def settle(
-        self, received: list[ReceivedRecord], command: type[Any] = AcknowledgeRecords, **fields: Any
+        self, received: list[DeliveredRecord], command: type[Any] = AcknowledgeRecords, **fields: Any
     ) -> list[ErrorKind | None]:
         claims = claims_by_queue(GROUP, [each.receipt for each in received])
         assert isinstance(claims, dict), claims
@@ -251,7 +251,7 @@ class QueueConsumer:
         return reply
 
 
-def values(received: list[ReceivedRecord]) -> list[str]:
+def values(received: list[DeliveredRecord]) -> list[str]:
     return [(each.record.value or b"").decode() for each in received]
 
 

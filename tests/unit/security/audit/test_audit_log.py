@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.records import read_records
 from penstock.security import ANONYMOUS, Session
-from penstock.security.audit import AuditEntry, AuditLog, Decision
+from penstock.security.audit import AuditDecision, AuditEntry, AuditLog
 from penstock.security.audit.entry import entry_line, entry_of
 from penstock.security.audit.file import AuditFile, read_lines
 from penstock.security.audit.log import BUFFER_MAX, COUNTED_MS, FLUSH_MS, KINDS_MAX, RETRY_MS
@@ -40,7 +40,9 @@ class Desk:
         runtime = hand_runtime(self.timers, HandSyncs())
         self.log = AuditLog(runtime, 7, AuditFile(str(directory), 1 << 24, 3), self.topic)
 
-    def entry(self, name: str, decision: Decision = Decision.REFUSED, client: str = "client") -> AuditEntry:
+    def entry(
+        self, name: str, decision: AuditDecision = AuditDecision.REFUSED, client: str = "client"
+    ) -> AuditEntry:
         session = SESSION._replace(client_id=client)
         return entry_of(session, self.log.now_ms, "Produce", "write", ("topic", name), decision)
 
@@ -91,7 +93,7 @@ def test_a_kind_that_does_not_come_again_has_one_line(desk: Desk) -> None:
 def test_data_is_one_line_a_minute(desk: Desk) -> None:
     for _ in range(5):
         for _ in range(1_000):
-            desk.log.count(("a",), lambda: desk.entry("a", Decision.ALLOWED))
+            desk.log.count(("a",), lambda: desk.entry("a", AuditDecision.ALLOWED))
         desk.timers.pass_ms(COUNTED_MS + 2_000)
 
     assert [line["count"] for line in desk.lines()] == [1_000] * 5
@@ -99,7 +101,7 @@ def test_data_is_one_line_a_minute(desk: Desk) -> None:
 
 def test_kinds_that_are_counted_are_bounded_and_nothing_is_lost(desk: Desk) -> None:
     for number in range(KINDS_MAX + 50):
-        desk.log.count((number,), lambda: desk.entry("a", Decision.ALLOWED))
+        desk.log.count((number,), lambda: desk.entry("a", AuditDecision.ALLOWED))
 
     desk.timers.pass_ms(FLUSH_MS)
     assert len(desk.lines()) == 50
@@ -141,7 +143,7 @@ def test_a_log_that_cannot_be_written_is_written_later(desk: Desk) -> None:
 def test_a_stop_writes_what_is_counted(desk: Desk) -> None:
     stopped: list[bool] = []
     desk.log.record(desk.entry("a"))
-    desk.log.count(("b",), lambda: desk.entry("b", Decision.ALLOWED))
+    desk.log.count(("b",), lambda: desk.entry("b", AuditDecision.ALLOWED))
 
     desk.log.stop(lambda: stopped.append(True))
     desk.timers.run()

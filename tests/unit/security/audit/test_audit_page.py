@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 
 from penstock.security import Principal, Session
-from penstock.security.audit import Decision
+from penstock.security.audit import AuditDecision
 from penstock.security.audit.entry import entry_line, entry_of
 
 PAGE = Path(__file__).parents[4] / "docs" / "operations" / "security.md"
@@ -23,7 +23,7 @@ def test_the_example_is_a_line_as_it_is_written() -> None:
             "AlterUserScramCredentials",
             "alter",
             ("cluster", "kafka-cluster"),
-            Decision.ALLOWED,
+            AuditDecision.ALLOWED,
             correlation=5,
             details=("set scram_sha_512 of alice",),
         ),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from penstock.broker.queues.delayed_receive import GroupReceiveRequest
-from penstock.broker.queues.peers import ReceivedRecord, ReceivedRecords
+from penstock.broker.queues.peers import DeliveredRecord, ReceivedRecords
 from penstock.broker.queues.queue_view import WAIT_MS_MAX
 from penstock.core.model import ApiError, ErrorKind, TopicId
 from penstock.core.protocol import ErrorCode, Steps
@@ -274,9 +274,9 @@ def _not_empty(named: Mapping[SharePartition, Batches]) -> Steps[dict[ShareParti
     return found
 
 
-def _runs(records: Sequence[ReceivedRecord], *, by_attempt: bool) -> list[list[ReceivedRecord]]:
+def _runs(records: Sequence[DeliveredRecord], *, by_attempt: bool) -> list[list[DeliveredRecord]]:
     """Records with neighbouring offsets together."""
-    runs: list[list[ReceivedRecord]] = []
+    runs: list[list[DeliveredRecord]] = []
     for each in records:
         last = runs[-1][-1] if runs else None
         follows = last is not None and each.record.offset == last.record.offset + 1
@@ -287,14 +287,14 @@ def _runs(records: Sequence[ReceivedRecord], *, by_attempt: bool) -> list[list[R
     return runs
 
 
-def _batches(records: Sequence[ReceivedRecord]) -> bytes:
+def _batches(records: Sequence[DeliveredRecord]) -> bytes:
     batches = bytearray()
     for run in _runs(records, by_attempt=False):
         batches += write_batch([each.record for each in run], base_offset=run[0].record.offset)
     return bytes(batches)
 
 
-def _acquired(records: Sequence[ReceivedRecord]) -> tuple[ShareFetchResponseAcquiredRecords, ...]:
+def _acquired(records: Sequence[DeliveredRecord]) -> tuple[ShareFetchResponseAcquiredRecords, ...]:
     return tuple(
         [
             ShareFetchResponseAcquiredRecords(
