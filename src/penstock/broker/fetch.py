@@ -135,7 +135,8 @@ class FetchService:
         self._clock = runtime.clock
         self._lease = lease
         self._verifier = SegmentVerifier(runtime)
-        self.long_work = work or SlicedWork(runtime.clock.now, runtime.timers.soon)
+        # Its length is what waits: one that has nothing to do is no other one.
+        self.long_work = SlicedWork(runtime.clock.now, runtime.timers.soon) if work is None else work
         # By the number of their partitions.
         self.waiting: ClientShares[DelayedFetch] = ClientShares(
             waiting_limits or waiting_fetch_limits(), self._evict

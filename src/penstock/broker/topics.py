@@ -212,7 +212,8 @@ class CommandQueue:
     def __init__(self, runtime: Runtime, controller: Controller, work: SlicedWork | None = None) -> None:
         self._clock = runtime.clock
         self._controller = controller
-        self._work = work or SlicedWork(runtime.clock.now, runtime.timers.soon)
+        # Its length is what waits: one that has nothing to do is no other one.
+        self._work = SlicedWork(runtime.clock.now, runtime.timers.soon) if work is None else work
 
     def submit(self, commands: Iterator[QueuedCommand], account: Account = NODE_ACCOUNT) -> None:
         """Submit all of them, each with the callback for its reply."""

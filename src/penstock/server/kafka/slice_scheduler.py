@@ -120,7 +120,8 @@ class SliceScheduler:
         work: SlicedWork | None = None,
     ) -> None:
         self._now = now
-        self._work = work or SlicedWork(now, soon)
+        # Its length is what waits: one that has nothing to do is no other one.
+        self._work = SlicedWork(now, soon) if work is None else work
         self._soon = soon
         self._admit_set = False
         self._held_bytes = 0

@@ -193,6 +193,8 @@ def _fetch_in_slices(
 ) -> Slices:
     """A fetch of very many partitions: others are served between its steps."""
     targets, wanted = context.targets, list[FetchPartition]()
+    # What is judged first is judged by this: rules may change before the last one is.
+    asked = call.backend.controller.image
     for start in range(0, len(targets), STEP_PARTITIONS):
         wanted += _wanted(call, targets[start : start + STEP_PARTITIONS], rack)
         yield
@@ -206,7 +208,7 @@ def _fetch_in_slices(
     if call.authorizer is not None:
         limits = _within_quota(call, limits)
         done = partial(_respond_within_quota, call, epoch, context, done)
-        done = partial(_respond_as_allowed, call, wanted, call.backend.controller.image, done)
+        done = partial(_respond_as_allowed, call, wanted, asked, done)
     waiting = service.in_slices(wanted, limits, done, call.session.host, call.connection.account)
     call.on_abandoned(waiting.cancel, keeps_room=True)
     yield from waiting.begin(STEP_PARTITIONS)

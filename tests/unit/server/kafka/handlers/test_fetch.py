@@ -4,12 +4,13 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
+from msgspec import structs
 
 from penstock.broker.fetch import SLICE_PARTITIONS
 from penstock.core.metadata import BrokerEndpoint, CreateTopic
 from penstock.core.metadata.access import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
 from penstock.core.metadata.commands import CreateAcls, ReplicaAssignment
-from penstock.core.model import SECOND, NodeId, Offset, PartitionIndex, TopicId
+from penstock.core.model import MILLISECOND, SECOND, Instant, NodeId, Offset, PartitionIndex, TopicId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
@@ -34,6 +35,7 @@ from penstock.core.protocol.messages.produce import (
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.runtime.sliced_work import SLICES_PER_TURN_MAX
 from penstock.security import Resource, Session
+from penstock.server.kafka import slice_scheduler
 
 if TYPE_CHECKING:
     from tests.unit.server.kafka.handlers.conftest import Client, Stage
@@ -294,6 +296,41 @@ def test_a_fetch_of_many_partitions_that_waited_is_judged_again_in_slices(stage:
     assert len(rows(client.receive(FetchResponse, BY_NAME))) == count
     assert judgements.total >= count
     assert judgements.turn_max <= SLICE_PARTITIONS * SLICES_PER_TURN_MAX + 1
+
+
+def test_a_rule_that_goes_while_a_large_fetch_begins_counts_for_what_was_judged_before(
+    stage: "Stage", client: "Client", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.submit(CreateTopic("others", TopicId(UUID(int=9)), SLICE_PARTITIONS, 1))
+    stage.run(60 * SECOND)
+    others = tuple(
+        FetchRequestPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+        for index in range(SLICE_PARTITIONS)
+    )
+    begun = fetch({0: 0}, max_wait_ms=600_000)
+    topics = (*begun.topics, FetchRequestTopic(topic="others", partitions=others))
+    # Of a busy node: few partitions are looked up in a turn of the loop, and others have theirs.
+    clock, timers = stage.backstage._runtime.clock, stage.backstage._runtime.timers
+    monkeypatch.setattr(slice_scheduler, "SLICE_STEPS_MAX", 1)
+    monkeypatch.setattr(
+        stage.backstage.long_work,
+        "_soon",
+        lambda act: timers.at(Instant(clock.now() + 100 * MILLISECOND), act),
+    )
+
+    client.send(structs.replace(begun, topics=topics), BY_NAME)  # type: ignore[type-var]
+    stage.submit(CreateAcls((RULE,)))
+    stage.authorizer.denied.add((AclOperation.READ, "orders"))
+    stage.run(60 * SECOND)
+    assert not client.has_answer
+    produce(stage.client())
+
+    stage.run()
+    (orders,) = [
+        topic for topic in client.receive(FetchResponse, BY_NAME).responses if topic.topic == "orders"
+    ]
+    assert orders.partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert not orders.partitions[0].records
 
 
 def test_more_least_bytes_than_an_answer_may_hold_are_not_waited_for(client: "Client") -> None:
