@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.broker.cluster import Controller
 from penstock.broker.coordinator.group_metrics import ClientKey
+from penstock.core.groups import PartitionSet, rows
 from penstock.core.metadata import MetadataImage, Partition, Topic
 from penstock.core.model import ApiError, ErrorKind, NodeId, TopicId
 from penstock.core.protocol import ErrorCode, Steps
@@ -124,6 +125,29 @@ def by_topic_in_steps(rows: Iterable[tuple[str, Row]]) -> Steps[list[tuple[str, 
         found.append((name, tuple(parts)))
         yield
     return found
+
+
+def may_see_topics(
+    call: Request, members: Iterable[tuple[tuple[str, ...], tuple[PartitionSet, ...]]]
+) -> Steps[bool]:
+    """Whether the caller may describe all that these members subscribe to, and all that they have.
+
+    The two differ: a pattern names no topic, and a member gives up what it has only with its next heartbeat.
+    """
+    topic_name = call.backend.controller.image.topic_name
+    # Most members are about the same topics.
+    seen: set[str] = set()
+    for subscribed, assignments in members:
+        assigned = [topic_name(topic_id) for partitions in assignments for topic_id, _ in rows(partitions)]
+        for name in (*subscribed, *filter(None, assigned)):
+            if name in seen:
+                continue
+            if not call.permits(AclOperation.DESCRIBE, topic_resource(name)):
+                return False
+            seen.add(name)
+            yield
+        yield
+    return True
 
 
 def error_fields(outcome: object) -> tuple[ErrorCode, str | None]:

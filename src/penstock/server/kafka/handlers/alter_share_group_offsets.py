@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from uuid import UUID
 
 from penstock.core.groups import DescribedShareGroup
 from penstock.core.model import PartitionIndex
@@ -88,10 +89,9 @@ def _reply(
     call: Request, rows: tuple[TopicRow, ...], code: ErrorCode = ErrorCode.NONE, message: str | None = None
 ) -> Iterator[None]:
     found = yield from by_topic_in_steps(rows)
-    image = call.backend.controller.image
     responses = yield from collected(
         AlterShareGroupOffsetsResponseTopic(
-            topic_name=name, topic_id=image.topic_id(name) or ZERO_UUID, partitions=partitions
+            topic_name=name, topic_id=_id_of(call, name), partitions=partitions
         )
         for name, partitions in found
     )
@@ -100,3 +100,10 @@ def _reply(
             throttle_time_ms=call.charge_time(), error_code=code, error_message=message, responses=responses
         )
     )
+
+
+def _id_of(call: Request, topic: str) -> UUID:
+    """The topic's id, for those who may know that it is there."""
+    if not call.permits(AclOperation.READ, topic_resource(topic)):
+        return ZERO_UUID
+    return call.backend.controller.image.topic_id(topic) or ZERO_UUID

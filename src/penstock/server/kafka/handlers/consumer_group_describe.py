@@ -34,7 +34,7 @@ from penstock.server.kafka.response_rows import (
     collected,
     group_resource,
     may,
-    topic_resource,
+    may_see_topics,
     unique,
 )
 from penstock.server.kafka.router import routes
@@ -91,18 +91,12 @@ def _answer(call: Request, found: Sequence[Found]) -> Iterator[None]:
 
 
 def _row(call: Request, group: DescribedConsumerGroup, operations: int) -> Steps[Row]:
-    # Most members subscribe to the same topics.
-    seen: dict[str, None] = {}
-    for member in group.members:
-        for name in member.topics:
-            if name in seen:
-                continue
-            if not call.permits(AclOperation.DESCRIBE, topic_resource(name)):
-                message = "the group has topics that the caller may not see"
-                return _failed(group.group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
-            seen[name] = None
-            yield
-        yield
+    is_visible = yield from may_see_topics(
+        call, ((member.topics, (member.assignment, member.target)) for member in group.members)
+    )
+    if not is_visible:
+        message = "the group has topics that the caller may not see"
+        return _failed(group.group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
     members = yield from collected(_member(call, member) for member in group.members)
     return Row(
         error_code=ErrorCode.NONE,

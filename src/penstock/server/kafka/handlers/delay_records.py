@@ -12,7 +12,7 @@ from penstock.core.protocol.messages.delay_records import (
     DelayRecordsResponseResult,
 )
 from penstock.core.records.builder import pack_body
-from penstock.security import AclOperation
+from penstock.security import AclOperation, QuotaType
 from penstock.server.kafka.errors import code_of, message_of
 from penstock.server.kafka.request import Request
 from penstock.server.kafka.response_rows import collected, topic_resource
@@ -33,6 +33,9 @@ def delay_records(request: DelayRecordsRequest, call: Request) -> Iterator[None]
     if max([len(record.headers or ()) for record in request.records]) > HEADERS_MAX:
         _answer(call, request, {}, TOO_MANY_HEADERS)
         return
+    if call.authorizer is not None:
+        # What is published later has come in now.
+        call.charge(QuotaType.BYTES_IN, sum(map(_size_of, request.records)))
     topics = dict.fromkeys(record.topic for record in request.records)
     refused = {
         topic: None for topic in topics if not call.authorize(AclOperation.WRITE, topic_resource(topic))
@@ -43,6 +46,11 @@ def delay_records(request: DelayRecordsRequest, call: Request) -> Iterator[None]
         return
     wanted = yield from collected(_delay_of(record) for record in allowed)
     call.backend.delays.schedule(wanted, partial(_answer, call, request, refused))
+
+
+def _size_of(record: DelayRecordsRequestRecord) -> int:
+    size = len(record.key or b"") + len(record.value or b"")
+    return size + sum([len(header.key) + len(header.value or b"") for header in record.headers or ()])
 
 
 def _delay_of(record: DelayRecordsRequestRecord) -> DelayRequest:

@@ -149,7 +149,9 @@ def _topic(
         )
         yield
     return DescribeShareGroupOffsetsResponseTopic(
-        topic_name=topic.name, topic_id=topic.id or ZERO_UUID, partitions=tuple(rows)
+        topic_name=topic.name,
+        topic_id=ZERO_UUID if code or topic.id is None else topic.id,
+        partitions=tuple(rows),
     )
 
 

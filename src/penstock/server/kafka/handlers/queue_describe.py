@@ -51,6 +51,11 @@ def _refusal(request: QueueDescribeRequest, call: Request) -> Steps[QueueRefusal
         if not may(call, AclOperation.DESCRIBE, group_id):
             return QueueRefusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"group {group_id}: not authorized")
         yield
+    for name in request.topics:
+        if not call.authorize(AclOperation.DESCRIBE, topic_resource(name)):
+            # Whether it is there or not.
+            return QueueRefusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {name}: not authorized")
+        yield
     return None
 
 

@@ -35,7 +35,7 @@ def queue_receive(request: QueueReceiveRequest, call: Request) -> None:
     if left == 0:
         # As when nothing has come: what is leased is sent, so a consumer that owes gets no leases.
         call.charge(QuotaType.BYTES_OUT, 0)
-        _answer(call, queues[0], ReceivedRecords(queues[0]))
+        _answer(call, request.group_id, queues[0], ReceivedRecords(queues[0]))
         return
     cancel = call.backend.queues.receive_any(
         GroupReceiveRequest(
@@ -46,7 +46,7 @@ def queue_receive(request: QueueReceiveRequest, call: Request) -> None:
             wait_ms=request.wait_ms,
             lease_ms=None if request.lease_ms == SETTING_OF_GROUP else request.lease_ms,
         ),
-        partial(_answer, call),
+        partial(_answer, call, request.group_id),
     )
     # A consumer that has gone must not get leases: its records would wait for their ends.
     call.on_abandoned(cancel)
@@ -81,15 +81,17 @@ def _refuse(call: Request, refused: QueueRefusal) -> None:
     )
 
 
-def _answer(call: Request, queue: QueueId, reply: ReceivedRecords | ApiError) -> None:
+def _answer(call: Request, group_id: str, queue: QueueId, reply: ReceivedRecords | ApiError) -> None:
     if isinstance(reply, ApiError):
         _refuse(call, QueueRefusal.of(reply))
         return
     topic = call.backend.controller.image.topic_name(queue.topic_id) or ""
+    # What was taken back while the request waited. Others get what was leased when the lease has run out.
+    refused = group_refusal(call, AclOperation.READ, group_id)
     if not call.is_login_current or not call.authorize(AclOperation.READ, topic_resource(topic)):
-        # It was taken back while the request waited. Others get what was leased when the lease has run out.
-        message = f"topic {topic}: not authorized"
-        _refuse(call, QueueRefusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message))
+        refused = QueueRefusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {topic}: not authorized")
+    if refused is not None:
+        _refuse(call, refused)
         return
     if reply.slices:
         call.charge(QuotaType.BYTES_OUT, sum([len(each.piece.content) for each in reply.slices]))

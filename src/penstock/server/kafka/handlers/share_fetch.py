@@ -159,6 +159,10 @@ class ShareFetch:
         partition = (queue.topic_id, int(queue.partition))
         if not isinstance(reply, ApiError):
             self._note_lease(reply)
+            if (problem := share_problem(self._call, self.member)) is not None:
+                # The group was taken back while the request waited: the leases run out.
+                self._refuse(*problem)
+                return
             if not self._may_have(partition):
                 self._reply_nothing()
                 return

@@ -1,6 +1,7 @@
 """ShareGroupDescribe: the epochs, members and assignments of share groups (KIP-932)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from penstock.core.groups import (
     DescribedShareGroup,
@@ -12,7 +13,7 @@ from penstock.core.groups import (
 )
 from penstock.core.metadata import SHARE_VERSION
 from penstock.core.model import ApiError
-from penstock.core.protocol import ErrorCode
+from penstock.core.protocol import ErrorCode, Steps
 from penstock.core.protocol.messages.share_group_describe import (
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
@@ -29,27 +30,25 @@ from penstock.server.kafka.response_rows import (
     ResponseRows,
     authorized_operations,
     code_in,
+    collected,
     group_resource,
     may,
-    topic_resource,
+    may_see_topics,
     unique,
 )
 from penstock.server.kafka.router import routes
 from penstock.server.kafka.share_rights import NOT_ENABLED
 
 Row = ShareGroupDescribeResponseGroup
+# A group that was found, and what the caller may do to it; or the row that says why it was not.
+Found: TypeAlias = tuple[DescribedShareGroup, int] | Row
 
 
 @routes.handles(ShareGroupDescribeRequest)
 def share_group_describe(request: ShareGroupDescribeRequest, call: Request) -> Iterator[None]:
     # Each once, however often it is named: a short request must not have an endless response.
     group_ids = yield from unique(request.group_ids)
-    answered: ResponseRows[Row] = ResponseRows(
-        len(group_ids),
-        lambda groups: call.reply(
-            ShareGroupDescribeResponse(throttle_time_ms=call.charge_time(), groups=groups)
-        ),
-    )
+    answered: ResponseRows[Found] = ResponseRows(len(group_ids), lambda found: call.run(_answer(call, found)))
     is_enabled = call.backend.controller.image.feature_level(SHARE_VERSION) > 0
     for index, group_id in enumerate(group_ids):
         if not may(call, AclOperation.DESCRIBE, group_id):
@@ -63,13 +62,17 @@ def share_group_describe(request: ShareGroupDescribeRequest, call: Request) -> I
 
 
 def _describe(
-    request: ShareGroupDescribeRequest, call: Request, answered: ResponseRows[Row], index: int, group_id: str
+    request: ShareGroupDescribeRequest,
+    call: Request,
+    answered: ResponseRows[Found],
+    index: int,
+    group_id: str,
 ) -> None:
     def done(reply: Reply) -> None:
         if isinstance(reply, DescribedShareGroup):
             asked = request.include_authorized_operations
             operations = authorized_operations(call, group_resource(group_id)) if asked else NOT_ASKED
-            answered.put(index, _row(call, reply, operations))
+            answered.put(index, (reply, operations))
         else:
             message = message_of(reply) if isinstance(reply, ApiError) else None
             answered.put(index, _failed(group_id, code_in(reply), message))
@@ -77,12 +80,23 @@ def _describe(
     call.backend.groups.submit(DescribeShareGroup(on_reply=done, group_id=group_id))
 
 
-def _row(call: Request, group: DescribedShareGroup, operations: int) -> Row:
-    for member in group.members:
-        for name in member.topics:
-            if not call.permits(AclOperation.DESCRIBE, topic_resource(name)):
-                message = "the group has topics that the caller may not see"
-                return _failed(group.group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
+def _answer(call: Request, found: Sequence[Found]) -> Iterator[None]:
+    groups: list[Row] = []
+    for each in found:
+        row = each if isinstance(each, Row) else (yield from _row(call, *each))
+        groups.append(row)
+        yield
+    call.reply(ShareGroupDescribeResponse(throttle_time_ms=call.charge_time(), groups=tuple(groups)))
+
+
+def _row(call: Request, group: DescribedShareGroup, operations: int) -> Steps[Row]:
+    is_visible = yield from may_see_topics(
+        call, ((member.topics, (member.assignment,)) for member in group.members)
+    )
+    if not is_visible:
+        message = "the group has topics that the caller may not see"
+        return _failed(group.group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
+    members = yield from collected(_member(call, member) for member in group.members)
     return Row(
         error_code=ErrorCode.NONE,
         group_id=group.group_id,
@@ -90,7 +104,7 @@ def _row(call: Request, group: DescribedShareGroup, operations: int) -> Row:
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
         assignor_name=group.assignor,
-        members=tuple([_member(call, member) for member in group.members]),
+        members=members,
         authorized_operations=operations,
     )
 

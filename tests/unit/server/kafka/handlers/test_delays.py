@@ -16,7 +16,7 @@ from penstock.core.protocol.messages.delay_records import (
     DelayRecordsRequestRecord,
     DelayRecordsResponse,
 )
-from penstock.security import AclOperation
+from penstock.security import AclOperation, QuotaType
 
 if TYPE_CHECKING:
     from tests.unit.server.kafka.handlers.conftest import Stage
@@ -53,6 +53,17 @@ def test_topics_that_may_not_be_written_to_are_errors_of_their_records(stage: "S
 
     assert answer.error_code == 0
     assert [row.error_code for row in answer.results] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
+
+
+def test_what_is_to_be_published_later_counts_as_bytes_in(stage: "Stage") -> None:
+    stage.authorizer.throttle_ms = 70
+    record = DelayRecordsRequestRecord(topic="orders", deliver_at_ms=1, key=b"k" * 10, value=b"v" * 1_000)
+
+    answer = stage.ask(DelayRecordsRequest(records=(record, record)), DelayRecordsResponse, 0)
+
+    (charged,) = stage.authorizer.charged_of(QuotaType.BYTES_IN)
+    assert charged >= 2 * 1_010
+    assert answer.throttle_time_ms == 70
 
 
 def stored_delay(stage: "Stage", topic: str) -> str:

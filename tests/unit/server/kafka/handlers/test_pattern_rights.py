@@ -7,6 +7,10 @@ from penstock.core.metadata import CreateTopic
 from penstock.core.metadata.commands import CreatedTopic
 from penstock.core.model import TopicId, TopicName
 from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from penstock.core.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -96,3 +100,23 @@ def test_a_super_user_gets_all_of_them(stage_with: type["Stage"]) -> None:
         stage.submit(CreateTopic(TopicName(name), TopicId(topic_id), 1, 1))
 
     assert Reader(as_user(stage, "admin")).topics() == {"orders", "secret"}
+
+
+def test_topics_of_a_pattern_are_not_told_to_who_may_not_see_them(stage_with: type["Stage"]) -> None:
+    stage = secured(stage_with)
+    place_offsets_topic(stage, 1)
+    for topic_id, name in NAMES.items():
+        stage.submit(CreateTopic(TopicName(name), TopicId(topic_id), 1, 1))
+    admin, alice = as_user(stage, "admin"), as_user(stage, "alice")
+    rules = (acl("readers", AclOperation.DESCRIBE, kind=ResourceType.GROUP), acl("orders", READ))
+    admin.ask(CreateAclsRequest(creations=rules), CreateAclsResponse, 3)
+    assert Reader(as_user(stage, "admin")).topics() == {"orders", "secret"}
+
+    def described(client: "Client") -> ConsumerGroupDescribeResponse:
+        asked = ConsumerGroupDescribeRequest(group_ids=("readers",), include_authorized_operations=False)
+        return client.ask(asked, ConsumerGroupDescribeResponse, 1)
+
+    assert "secret" in repr(described(admin))
+    refused = described(alice)
+    assert refused.groups[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert "secret" not in repr(refused)

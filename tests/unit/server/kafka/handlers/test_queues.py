@@ -304,6 +304,22 @@ def test_a_consumer_needs_the_group_and_the_topic(queues: QueueClient, name: str
     assert queues.receive().error_code == code
 
 
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("workers", ErrorCode.GROUP_AUTHORIZATION_FAILED), (TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED)],
+)
+def test_a_consumer_that_waits_gets_nothing_once_a_right_is_taken_back(
+    queues: QueueClient, name: str, code: int
+) -> None:
+    waiting = queues.waiting()
+    queues.stage.authorizer.denied = {(AclOperation.READ, name)}
+
+    queues.produce(0, "a")
+
+    answer = waiting.receive(QueueReceiveResponse, 0)
+    assert (answer.error_code, answer.slices) == (code, ())
+
+
 def test_a_receipt_that_is_none_does_not_keep_the_others_from_being_settled(queues: QueueClient) -> None:
     queues.produce(0, "a")
     queues.produce(1, "b")
@@ -435,6 +451,19 @@ def test_queues_of_others_are_not_described(queues: QueueClient) -> None:
     assert queues.describe() == ()
     answer = queues.stage.ask(QueueDescribeRequest(groups=("workers",)), QueueDescribeResponse, 0)
     assert answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_a_topic_that_may_not_be_seen_is_described_like_one_that_is_not_there(queues: QueueClient) -> None:
+    queues.receive(0)
+    queues.stage.authorizer.denied = {(AclOperation.DESCRIBE, name) for name in (TOPIC, "nothing")}
+
+    answers = [
+        queues.stage.ask(QueueDescribeRequest(topics=(name,)), QueueDescribeResponse, 0)
+        for name in (TOPIC, "nothing")
+    ]
+
+    assert [answer.error_code for answer in answers] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
+    assert queues.describe() == ()
 
 
 def test_a_paused_queue_delivers_nothing_until_it_is_resumed(queues: QueueClient) -> None:

@@ -125,7 +125,7 @@ NEEDED: dict[str, tuple[Right, ...]] = {
     "QueueReceive": (Right(GROUP, READ), Right(TOPIC, READ)),
     # And to read the topics of the records: test_queues.
     "QueueSettle": (Right(GROUP, READ),),
-    "QueueDescribe": (Right(GROUP, DESCRIBE),),
+    "QueueDescribe": (Right(GROUP, DESCRIBE), Right(TOPIC, DESCRIBE)),
     "QueueAlter": (Right(GROUP, READ), Right(TOPIC, READ)),
     "QueuePeek": (Right(GROUP, DESCRIBE), Right(TOPIC, READ)),
     "QueueRedrive": (Right(TOPIC, READ), Right(TOPIC, WRITE)),

@@ -62,8 +62,10 @@ from penstock.core.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
+from penstock.core.protocol.schema import ZERO_UUID
 from penstock.core.queues import FindLeases, ReleaseConsumer
 from penstock.core.records import Record, read_records, write_batch
+from penstock.security import AclOperation
 from penstock.server.kafka.share_acknowledgements import OFFSETS_MAX
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
@@ -138,7 +140,7 @@ class Member:
         self.epoch = 0
         self.topic_id = stage.backend.controller.image.topic(TOPIC).id
 
-    def fetch(self, *batches: tuple[int, int, int], **fields: Any) -> ShareFetchResponse:
+    def request(self, *batches: tuple[int, int, int], **fields: Any) -> ShareFetchRequest:
         acknowledged = tuple(
             ShareFetchRequestAcknowledgementBatch(
                 first_offset=first, last_offset=last, acknowledge_types=(type_,)
@@ -157,7 +159,10 @@ class Member:
             "topics": (ShareFetchRequestTopic(topic_id=self.topic_id, partitions=(part,)),),
             "forgotten_topics_data": (),
         }
-        reply = self.client.ask(ShareFetchRequest(**given | fields), ShareFetchResponse, 2)
+        return ShareFetchRequest(**given | fields)
+
+    def fetch(self, *batches: tuple[int, int, int], **fields: Any) -> ShareFetchResponse:
+        reply = self.client.ask(self.request(*batches, **fields), ShareFetchResponse, 2)
         assert isinstance(reply, ShareFetchResponse)
         if not reply.error_code:
             self.epoch += 1
@@ -228,6 +233,62 @@ def test_two_members_share_a_partition_and_no_record_is_with_both(shared: Any) -
     assert first.acknowledge(2, 2, ACCEPT) == (0, ErrorCode.INVALID_RECORD_STATE)
     assert second.acknowledge(2, 3, ACCEPT) == (0, 0)
     assert first.got() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [(GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED), (TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED)],
+)
+def test_a_member_that_waits_gets_nothing_once_a_right_is_taken_back(
+    shared: Any, name: str, code: int
+) -> None:
+    member = Member(shared)
+    member.client.send(member.request(max_wait_ms=60_000), 2)
+    shared.run()
+    assert not member.client.has_answer
+
+    shared.authorizer.denied.add((AclOperation.READ, name))
+    produce(shared, 1)
+
+    reply = member.client.receive(ShareFetchResponse, 2)
+    parts = [part for topic in reply.responses for part in topic.partitions]
+    assert {reply.error_code, *(part.error_code for part in parts)} - {0} == {code}
+    assert b"".join(bytes(part.records or b"") for part in parts) == b""
+
+
+def test_topics_that_may_not_be_seen_have_no_id(shared: Any) -> None:
+    beat(shared)
+    beat(shared, -1)
+    shared.authorizer.denied |= {(right, TOPIC) for right in (AclOperation.READ, AclOperation.DESCRIBE)}
+    asked = DescribeShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=(0,))
+    start = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
+    change = AlterShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=(start,))
+
+    described = shared.ask(
+        DescribeShareGroupOffsetsRequest(
+            groups=(DescribeShareGroupOffsetsRequestGroup(group_id=GROUP, topics=(asked,)),)
+        ),
+        DescribeShareGroupOffsetsResponse,
+        1,
+    )
+    altered = shared.ask(
+        AlterShareGroupOffsetsRequest(group_id=GROUP, topics=(change,)), AlterShareGroupOffsetsResponse, 0
+    )
+
+    found = [described.groups[0].topics[0], altered.responses[0]]
+    assert [row.partitions[0].error_code for row in found] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
+    assert [row.topic_id for row in found] == [ZERO_UUID] * 2
+
+
+def test_a_group_with_topics_that_may_not_be_seen_is_not_described(shared: Any) -> None:
+    beat(shared)
+    shared.authorizer.denied.add((AclOperation.DESCRIBE, TOPIC))
+
+    asked = ShareGroupDescribeRequest(group_ids=(GROUP,), include_authorized_operations=False)
+    reply = shared.ask(asked, ShareGroupDescribeResponse, 1)
+
+    assert reply.groups[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert TOPIC not in repr(reply)
 
 
 def test_what_is_released_comes_again_and_what_is_rejected_does_not(shared: Any) -> None:
