@@ -9,7 +9,7 @@ from penstock.core.protocol.frames import read_response_header
 from penstock.core.protocol.messages.registry import APIS
 
 M = TypeVar("M", bound=Message)
-SECONDS_MAX = 30
+SECONDS_MAX = 60
 
 
 class Wire:

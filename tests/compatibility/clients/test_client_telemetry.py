@@ -52,7 +52,7 @@ def subscribe(node: NodeProcess, **values: str) -> None:
 
 def counted(node: NodeProcess) -> dict[str, dict[str, float]]:
     """Pushes and bytes, by the client's software."""
-    with urllib.request.urlopen(f"http://{node.ready['metrics']}/metrics", timeout=10) as page:
+    with urllib.request.urlopen(f"http://{node.ready['metrics']}/metrics", timeout=60) as page:
         found = COUNTED.findall(page.read().decode())
     figures: dict[str, dict[str, float]] = {}
     for figure, software, value in found:

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from kafka import KafkaConsumer
 
 from tests.integration.groups.group_node import group_node, make_topic
+from tests.support.clusters import until
 from tests.support.nodes import NodeProcess
 
 PARTITIONS = 4
@@ -181,6 +182,11 @@ def test_what_a_group_has_consumed_is_counted_from_where_it_began(
     assert told is not None
     assert read == 1
     labels = f'{{group="{group}",topic="{topic}"}}'
-    with urllib.request.urlopen(f"http://{node.ready['metrics']}/metrics", timeout=30) as page:
-        lines = page.read().decode().splitlines()
-    assert f"penstock_messages_consumed_total{labels} 1.0" in lines
+
+    def is_counted() -> bool:
+        with urllib.request.urlopen(f"http://{node.ready['metrics']}/metrics", timeout=30) as page:
+            lines = page.read().decode().splitlines()
+        return f"penstock_messages_consumed_total{labels} 1.0" in lines
+
+    # A page of figures may be some seconds old.
+    until(is_counted, "the record is counted as consumed")

@@ -27,7 +27,7 @@ def node(tmp_path: Path) -> Iterator[NodeProcess]:
 
 
 def metric(node: NodeProcess, line: str) -> float:
-    with urllib.request.urlopen(f"http://{node.ready['metrics']}/metrics", timeout=10) as page:
+    with urllib.request.urlopen(f"http://{node.ready['metrics']}/metrics", timeout=60) as page:
         found = [row for row in page.read().decode().splitlines() if row.startswith(line + " ")]
     assert len(found) == 1, f"{line} is there {len(found)} times"
     return float(found[0].rpartition(" ")[2])
@@ -46,7 +46,7 @@ def test_messages_bytes_errors_and_acknowledgements_are_counted_by_topic(node: N
         for records in (batch, batch, broken):
             part = ProduceRequestPartition(index=0, records=bytes(records))
             topic = ProduceRequestTopic(name="counted", partition_data=(part,))
-            wire.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=(topic,)), ProduceResponse, 9)
+            wire.ask(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=(topic,)), ProduceResponse, 9)
 
     assert metric(node, 'penstock_messages_produced_total{topic="counted"}') == 14
     assert metric(node, 'penstock_bytes_produced_total{topic="counted"}') == 2 * len(batch)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 class Controllers:

@@ -14,7 +14,7 @@ from penstock.runtime import CloseReason, Link, NodeIdentity, Runtime
 from penstock.runtime.loop import RuntimeOptions, Supervisor, open_runtime
 
 CLUSTER = UUID(int=7)
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 @dataclass

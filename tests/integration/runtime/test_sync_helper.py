@@ -19,7 +19,7 @@ from penstock.runtime.port import SyncTarget
 from penstock.runtime.sync_helper import HelperDied, InlineSync, SyncFailed, SyncHelper
 from penstock.storage.disk import File, PosixDisk
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 class Node:

@@ -63,7 +63,7 @@ def waiting_fetches(secured: Secured) -> int:
         f"https://{secured.node.ready['http']}/metrics", headers={"Authorization": f"Basic {login}"}
     )
     context = ssl.create_default_context(cafile=str(secured.authority))
-    with urllib.request.urlopen(request, timeout=10, context=context) as response:
+    with urllib.request.urlopen(request, timeout=60, context=context) as response:
         page = response.read().decode()
     rows = [
         row for row in page.splitlines() if row.startswith('penstock_client_entries{kind="waiting fetch"}')

@@ -17,7 +17,7 @@ from penstock.storage.log import LogOptions, PartitionLog
 
 TOPIC = TopicId(UUID(int=1))
 OPTIONS = LogOptions(segment_bytes=20_000)
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 @pytest.fixture
