@@ -25,6 +25,8 @@ from penstock.server.kafka.router import Router
 from penstock.server.kafka.share_sessions import ShareSessionCache
 from penstock.server.kafka.slice_scheduler import SliceScheduler
 
+# Of a client id no more is kept: a request may say 32,767, and what waits keeps them.
+CLIENT_ID_CHARS_MAX = 1_000
 unpack_beginning = struct.Struct(">hhi").unpack_from
 
 
@@ -270,8 +272,7 @@ class KafkaConnection:
             raise ProtocolError(f"{api.name} before a login, or after it has expired")
         session = self._session
         if (client_id or "") != session.client_id:
-            session = self._session = session._replace(client_id=client_id or "")
-            self._change_client(session)
+            session = self._rename(client_id or "")
         call = Request(self, api, header, session, began_ns)
         if len(frame) <= route.bytes_max:
             route.serve(call, frame, position)
@@ -311,6 +312,14 @@ class KafkaConnection:
             scope=scope,
         )
         self._change_client(self._session)
+
+    def _rename(self, client_id: str) -> Session:
+        """The client says another name than before; of a long one the beginning is kept."""
+        kept = client_id[:CLIENT_ID_CHARS_MAX]
+        if kept != self._session.client_id:
+            self._session = self._session._replace(client_id=kept)
+            self._change_client(self._session)
+        return self._session
 
     def _change_client(self, session: Session) -> None:
         """Count for another client from now on."""

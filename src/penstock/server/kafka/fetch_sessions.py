@@ -8,7 +8,8 @@
 A session belongs to its connection and ends with it: a client that connects again begins with a full fetch
 anyway. What sessions may hold is bounded, by their number and their partitions, for a node and for an
 address. Where there is no room, those that hold the most lose a session (see `ClientShares`), or the client
-continues without one (session 0), which only costs bytes.
+continues without one (session 0), which only costs bytes. Names that no topic can have are not kept: their
+partitions are answered and make no session, and a session to which they are added ends.
 
 A connection also remembers which offsets it was sent last, as a hint that records did not arrive as they
 should. Those are bounded as well: what is not remembered is no hint.
@@ -20,6 +21,7 @@ from uuid import UUID
 
 from penstock.broker.client_shares import ClientShares, ShareLimits
 from penstock.broker.fetch import NO_REPLICA, FetchedPartition
+from penstock.core.metadata.topic_names import NAME_LENGTH_MAX
 from penstock.core.model import SECOND, Instant, TopicPartition
 from penstock.core.protocol import ErrorCode, Steps
 from penstock.core.protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
@@ -168,6 +170,10 @@ def _add_targets(targets: FetchTargets, request: FetchRequest, *, by_id: bool) -
                 known.update(part)
 
 
+def _has_impossible_name(request: FetchRequest) -> bool:
+    return any(len(topic.topic) > NAME_LENGTH_MAX for topic in request.topics)
+
+
 def named_targets(request: FetchRequest, version: int) -> Steps[FetchTargets]:
     """The same for a large request, in steps."""
     targets: FetchTargets = {}
@@ -264,7 +270,7 @@ class ConnectionFetchSessions:
         targets: FetchTargets = {} if named is None else named
         if named is None:
             _add_targets(targets, request, by_id=by_id)
-        if epoch == FINAL_EPOCH or not targets:
+        if epoch == FINAL_EPOCH or not targets or _has_impossible_name(request):
             return FetchContext(NO_SESSION, list(targets.values()), None)
         session = self._open(targets, by_id=by_id)
         return FetchContext(session.id if session else NO_SESSION, list(targets.values()), session)
@@ -279,6 +285,9 @@ class ConnectionFetchSessions:
             return FetchSessionError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.epoch != request.session_epoch:
             return FetchSessionError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if _has_impossible_name(request):
+            self._end(session)
+            return FetchSessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.advance()
         session.used_at = self._cache.clock.now()
         before = len(session)

@@ -19,7 +19,7 @@ from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLim
 from penstock.runtime.tcp import Part
 from penstock.security import AclOperation, QuotaType, Resource, ResourceType, Session
 from penstock.server.kafka.backend import KafkaMetrics
-from penstock.server.kafka.connection import ConnectionLimits, KafkaConnection
+from penstock.server.kafka.connection import CLIENT_ID_CHARS_MAX, ConnectionLimits, KafkaConnection
 from penstock.server.kafka.connection_scheduler import ConnectionScheduler
 from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.frame_decoder import CONTENDED_BYTES, SCRATCH_BYTES
@@ -530,6 +530,17 @@ def test_another_name_does_not_make_a_client_forget_what_it_used() -> None:
     bench.receive(1, client_id="one more")
 
     assert bench.connection.client_usage.used_ns >= 10 * MILLISECOND
+
+
+def test_of_a_long_client_id_the_beginning_is_kept() -> None:
+    bench = Bench(Pipe())
+
+    bench.receive(1, client_id="n" * 30_000)
+    usage = bench.connection.client_usage
+    bench.receive(1, client_id="n" * 30_000)
+
+    assert bench.connection.session.client_id == "n" * CLIENT_ID_CHARS_MAX
+    assert bench.connection.client_usage is usage
 
 
 @pytest.mark.parametrize("requests", [0, 3])

@@ -43,7 +43,7 @@ class Bench:
         return self.cache.connect(client)
 
 
-def fetch(partitions: range, session_id: int = 0, epoch: int = 0) -> FetchRequest:
+def fetch(partitions: range, session_id: int = 0, epoch: int = 0, *, topic: str = "orders") -> FetchRequest:
     rows = tuple(
         FetchRequestPartition(partition=index, fetch_offset=0, partition_max_bytes=1) for index in partitions
     )
@@ -53,7 +53,7 @@ def fetch(partitions: range, session_id: int = 0, epoch: int = 0) -> FetchReques
         max_bytes=1,
         session_id=session_id,
         session_epoch=epoch,
-        topics=(FetchRequestTopic(topic="orders", partitions=rows),) if rows else (),
+        topics=(FetchRequestTopic(topic=topic, partitions=rows),) if rows else (),
         forgotten_topics_data=(),
         rack_id="",
     )
@@ -189,3 +189,22 @@ def test_offsets_that_were_sent_are_remembered_within_limits() -> None:
     assert list(second.served_offsets) == names[:2]
     first.close()
     assert bench.cache.served_offsets == 2
+
+
+def test_a_fetch_with_a_name_that_no_topic_can_have_begins_no_session() -> None:
+    bench = Bench()
+    sessions = bench.connect()
+    context = begin(sessions, fetch(range(2), topic="t" * 250))
+    assert (context.session_id, len(context.targets), len(bench.cache)) == (0, 2, 0)
+    assert begin(sessions, fetch(range(2), topic="t" * 249)).session_id
+
+
+def test_a_session_to_which_such_a_name_is_added_ends() -> None:
+    bench = Bench()
+    sessions = bench.connect()
+    kept = begin(sessions, fetch(range(2))).session_id
+    assert (
+        refusal(sessions, fetch(range(1), kept, 1, topic="t" * 30_000))
+        == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    )
+    assert (len(bench.cache), bench.cache.partitions) == (0, 0)
