@@ -193,15 +193,24 @@ class DelayView:
 
         self._peers.submit(FindDelays(on_reply=found, partition=partition, ids=ids))
 
-    def list_pending(self, topic: str | None, count: int, after: str | None, done: OnListed) -> None:
-        """List pending delays, partition by partition."""
+    def list_pending(
+        self,
+        topic: str | None,
+        count: int,
+        after: str | None,
+        done: OnListed,
+        may_write: MayWrite | None = None,
+    ) -> None:
+        """List pending delays, partition by partition; with `may_write` those of its topics alone."""
         start = DelayId(0, -1) if after is None else read_delay_id(after)
         if isinstance(start, ApiError):
             done(start)
         elif not 0 < count <= COUNT_MAX:
             done(BAD_COUNT)
+        elif topic is not None and may_write is not None and not may_write(topic):
+            done(ListedDelays((), None))
         else:
-            self._list(topic, count, start, [], LIST_STEPS_MAX, done)
+            self._list(_Listing(topic, count, may_write, done), start)
 
     def _schedule(self, requests: Sequence[DelayRequest], done: OnScheduled) -> None:
         results = _Results[str](len(requests), done)
@@ -247,47 +256,81 @@ class DelayView:
             return None
         return _TopicRoom(len(topic.partitions), self._options_of(name).max_message_bytes)
 
-    def _list(
-        self,
-        topic: str | None,
-        count: int,
-        start: DelayId,
-        found: list[ListedDelay],
-        steps: int,
-        done: OnListed,
-    ) -> None:
+    def _list(self, listing: "_Listing", start: DelayId) -> None:
         if start.partition >= self._delays.count:
-            done(ListedDelays(tuple(found), None))
+            listing.end(None)
             return
-        if len(found) >= count or not steps:
+        if not listing.steps:
             # An id below all of the next partition is written as the highest of the one before.
-            last = start if start.id >= 0 else DelayId(max(0, start.partition - 1), ID_MAX)
-            done(ListedDelays(tuple(found), write_delay_id(last)))
+            listing.end(start if start.id >= 0 else DelayId(max(0, start.partition - 1), ID_MAX))
             return
+        listing.steps -= 1
 
         def replied(reply: DelayReply) -> None:
             if not isinstance(reply, DelayList):
-                done(reply if isinstance(reply, ApiError) else UNEXPECTED)
+                listing.done(reply if isinstance(reply, ApiError) else UNEXPECTED)
                 return
-            found.extend(
-                ListedDelay(write_delay_id(DelayId(start.partition, delay.id)), delay)
-                for delay in reply.delays
-            )
+            last = listing.add(start.partition, reply.delays)
+            if last is not None:
+                listing.end(last)
+                return
             if reply.last is None:
                 following = DelayId(start.partition + 1, -1)
             else:
                 following = DelayId(start.partition, reply.last)
-            self._timers.soon(partial(self._list, topic, count, following, found, steps - 1, done))
+            self._timers.soon(partial(self._list, listing, following))
 
         self._peers.submit(
             ListDelays(
                 on_reply=replied,
                 partition=start.partition,
-                count=count - len(found),
+                count=listing.wanted,
                 after=start.id,
-                topic=topic,
+                topic=listing.topic,
             )
         )
+
+
+class _Listing:
+    """What is found for one request to list delays.
+
+    What may not be seen is passed over by large steps, so that hardly ever a list ends at such an id.
+    """
+
+    __slots__ = ("_count", "_found", "_has_hidden", "_may_write", "done", "steps", "topic")
+
+    def __init__(self, topic: str | None, count: int, may_write: MayWrite | None, done: OnListed) -> None:
+        self.topic = topic
+        self.done = done
+        self.steps = LIST_STEPS_MAX
+        self._count = count
+        self._may_write = may_write
+        self._found: list[ListedDelay] = []
+        self._has_hidden = False
+
+    @property
+    def wanted(self) -> int:
+        """How many the next coordinator is asked for."""
+        return COUNT_MAX if self._has_hidden else self._count - len(self._found)
+
+    def add(self, partition: int, delays: Sequence[PendingDelay]) -> DelayId | None:
+        """Take those that may be seen; the last one, once there are enough."""
+        may_write = self._may_write
+        topics = dict.fromkeys(delay.topic for delay in delays)
+        shown = topics if may_write is None else {topic: None for topic in topics if may_write(topic)}
+        for delay in delays:
+            if delay.topic not in shown:
+                self._has_hidden = True
+                continue
+            delay_id = DelayId(partition, delay.id)
+            self._found.append(ListedDelay(write_delay_id(delay_id), delay))
+            if len(self._found) == self._count:
+                return delay_id
+        return None
+
+    def end(self, last: DelayId | None) -> None:
+        """Hand over what was found; there may be more behind `last`."""
+        self.done(ListedDelays(tuple(self._found), None if last is None else write_delay_id(last)))
 
 
 def _grouped(requests: Sequence[DelayRequest], count: int) -> dict[int, dict[str, list[int]]]:

@@ -1,6 +1,7 @@
 """ListDelays: which records are to be published later. An API of Penstock, not of Kafka.
 
-The id of a delay is what cancels it: it is shown to those who may write to the topic.
+The id of a delay is what cancels it: it is shown to those who may write to the topic. To the others a list is
+as if there were none.
 """
 
 from functools import partial
@@ -21,7 +22,14 @@ from penstock.server.kafka.router import routes
 
 @routes.handles(ListDelaysRequest)
 def list_delays(request: ListDelaysRequest, call: Request) -> None:
-    call.backend.delays.list_pending(request.topic, request.count, request.after, partial(_answer, call))
+    may_write = None if call.authorizer is None else partial(_may_write, call)
+    call.backend.delays.list_pending(
+        request.topic, request.count, request.after, partial(_answer, call), may_write
+    )
+
+
+def _may_write(call: Request, topic: str) -> bool:
+    return call.permits(AclOperation.WRITE, topic_resource(topic))
 
 
 def _answer(call: Request, outcome: ListedDelays | ApiError) -> None:
@@ -32,8 +40,6 @@ def _answer(call: Request, outcome: ListedDelays | ApiError) -> None:
             error_message=message_of(outcome),
         )
     else:
-        topics = dict.fromkeys(each.delay.topic for each in outcome.delays)
-        shown = {topic: None for topic in topics if call.permits(AclOperation.WRITE, topic_resource(topic))}
         rows = tuple(
             ListDelaysResponseDelay(
                 delay_id=each.delay_id,
@@ -42,7 +48,6 @@ def _answer(call: Request, outcome: ListedDelays | ApiError) -> None:
                 size_bytes=each.delay.size_bytes,
             )
             for each in outcome.delays
-            if each.delay.topic in shown
         )
         response = ListDelaysResponse(
             throttle_time_ms=call.charge_time(), delays=rows, next_after=outcome.next_after

@@ -16,6 +16,7 @@ from penstock.core.protocol.messages.delay_records import (
     DelayRecordsRequestRecord,
     DelayRecordsResponse,
 )
+from penstock.core.protocol.messages.list_delays import ListDelaysRequest, ListDelaysResponse
 from penstock.security import AclOperation, QuotaType
 
 if TYPE_CHECKING:
@@ -67,12 +68,12 @@ def test_what_is_to_be_published_later_counts_as_bytes_in(stage: "Stage") -> Non
 
 
 def stored_delay(stage: "Stage", topic: str) -> str:
-    """The id of a record that is to be published in a minute."""
+    """The id of a record that is to be published in an hour."""
     new = CreateTopicsRequestTopic(
         name=topic, num_partitions=1, replication_factor=1, assignments=(), configs=()
     )
     stage.ask(CreateTopicsRequest(topics=(new,), timeout_ms=60_000), CreateTopicsResponse, 7)
-    later = stage.backstage._runtime.clock.wall() + 60_000
+    later = stage.backstage._runtime.clock.wall() + 3_600_000
     request = DelayRecordsRequest(records=(DelayRecordsRequestRecord(topic=topic, deliver_at_ms=later),))
     for _ in range(20):
         answer = stage.ask(request, DelayRecordsResponse, 0)
@@ -97,3 +98,23 @@ def test_a_delay_is_cancelled_by_those_who_may_write_to_its_topic_and_absent_to_
     assert allowed[0].error_code == ErrorCode.NONE
     assert denied == absent
     assert denied[0].error_code == ErrorCode.INVALID_RECORD_STATE
+
+
+@pytest.mark.parametrize("topic", [None, "secret"])
+def test_a_list_says_nothing_of_delays_whose_topics_may_not_be_written_to(
+    stage: "Stage", topic: str | None
+) -> None:
+    empty = stage.ask(ListDelaysRequest(topic=topic, count=1), ListDelaysResponse, 0)
+    hidden = {stored_delay(stage, "secret") for _ in range(5)}
+    stage.authorizer.denied.add((AclOperation.WRITE, "secret"))
+
+    denied = stage.ask(ListDelaysRequest(topic=topic, count=1), ListDelaysResponse, 0)
+    mine = stored_delay(stage, "orders")
+    found = stage.ask(ListDelaysRequest(topic=None, count=1), ListDelaysResponse, 0)
+    stage.authorizer.denied.clear()
+
+    assert denied == empty
+    assert [row.delay_id for row in found.delays] == [mine]
+    assert found.next_after not in hidden
+    everything = stage.ask(ListDelaysRequest(topic=None, count=10), ListDelaysResponse, 0)
+    assert {row.delay_id for row in everything.delays} == {*hidden, mine}
