@@ -125,14 +125,14 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     try:
         addresses = {"SASL_PLAINTEXT": node.kafka, **node.ready["listeners"]}
         made = Secured(node, addresses, root / "certs", authority, alice, issuer)
-        until(lambda: _can_log_in(made.endpoint("admin")), "the administrator has its password")
+        until(lambda: can_log_in(made.endpoint("admin")), "the administrator has its password")
         _set_up(AccessAdmin(made.endpoint("admin")))
         yield made
     finally:
         node.kill()
 
 
-def _can_log_in(endpoint: Endpoint) -> bool:
+def can_log_in(endpoint: Endpoint) -> bool:
     try:
         connect(endpoint).close()
     except LoginFailed:

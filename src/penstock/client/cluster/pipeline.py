@@ -7,8 +7,9 @@
 A request that waits at the broker (Produce, Fetch, QueueReceive) holds up every one behind it, so such
 requests have connections of their own; `ClusterClient` sees to that.
 
-A connection that acts for somebody logs in before its first request, and again while the login counts, in
-between others' requests (KIP-368).
+A connection that acts for somebody logs in before its first request, and again while the login counts
+(KIP-368). It waits for the responses that are still to come before that, however long they take: a login
+behind a request that waits would not be answered in time. New requests wait for the login.
 """
 
 import asyncio
@@ -70,6 +71,10 @@ class RequestPipeline(asyncio.Protocol):
         self._on_throttle = None if security is None else security.on_throttle
         self._login: asyncio.TimerHandle | None = None
         self._login_again: asyncio.Task[None] | None = None
+        # Held while a login is renewed; those who wait for it go on in their order.
+        self._sending = asyncio.Lock()
+        # Set by the last response that is still to come.
+        self._answered = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._correlation_id = 0
@@ -94,8 +99,16 @@ class RequestPipeline(asyncio.Protocol):
 
     async def ask(self, request: Message) -> Message:
         """Send a request and wait for its response; a caller that stops waiting disturbs nobody."""
+        async with self._sending:
+            response = self._send(request)
+        return await self._response(response)
+
+    async def _ask(self, request: Message) -> Message:
+        """The same for a request of a login."""
+        return await self._response(self._send(request))
+
+    async def _response(self, response: asyncio.Future[Message]) -> Message:
         sent_at = self._loop.time()
-        response = self._send(request)
         try:
             return await response
         except asyncio.CancelledError:
@@ -190,12 +203,12 @@ class RequestPipeline(asyncio.Protocol):
             raise ClusterError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(failed)) from None
 
     async def _shake_hands(self, mechanism: str) -> None:
-        agreed = await self.ask(SaslHandshakeRequest(mechanism=mechanism))
+        agreed = await self._ask(SaslHandshakeRequest(mechanism=mechanism))
         assert isinstance(agreed, SaslHandshakeResponse)
         expect(agreed.error_code, f"{self._name} does not offer {mechanism}")
 
     async def _authenticate(self, content: bytes) -> SaslAuthenticateResponse:
-        answer = await self.ask(SaslAuthenticateRequest(auth_bytes=content))
+        answer = await self._ask(SaslAuthenticateRequest(auth_bytes=content))
         assert isinstance(answer, SaslAuthenticateResponse)
         expect(answer.error_code, answer.error_message)
         return answer
@@ -205,11 +218,15 @@ class RequestPipeline(asyncio.Protocol):
             self._login_again = self._loop.create_task(self._log_in_again())
 
     async def _log_in_again(self) -> None:
-        try:
-            async with asyncio.timeout(LOGIN_SECONDS):
-                await self.log_in()
-        except (ClusterError, TimeoutError) as error:
-            self.abort(f"the login was not renewed: {error}")
+        async with self._sending:
+            try:
+                while self._asked:
+                    self._answered.clear()
+                    await self._answered.wait()
+                async with asyncio.timeout(LOGIN_SECONDS):
+                    await self.log_in()
+            except (ClusterError, TimeoutError) as error:
+                self.abort(f"the login was not renewed: {error}")
 
     # What follows is called by the transport.
 
@@ -252,6 +269,8 @@ class RequestPipeline(asyncio.Protocol):
             self.abort("the broker sent a response that nobody asked for")
             return False
         asked = self._asked.popleft()
+        if not self._asked:
+            self._answered.set()
         try:
             correlation_id, position = read_response_header(asked.api, asked.version, frame)
             if correlation_id != asked.correlation_id:
@@ -273,6 +292,7 @@ class RequestPipeline(asyncio.Protocol):
         if self._login is not None:
             self._login.cancel()
         asked, self._asked = self._asked, deque()
+        self._answered.set()
         for one in asked:
             if not one.response.done():
                 one.response.set_exception(ConnectionLost(f"{self._name}: {why}"))
