@@ -112,7 +112,8 @@ def _run(config: Config, as_json: bool) -> None:
         sys.stdout.flush()
 
     raise_limit()
-    if config.security.enabled or config.security.tls.key:
+    security = config.security
+    if security.enabled or security.tls.key or security.encryption.enabled:
         prevent_core_files()
     try:
         run_node(options_from(config), ready)

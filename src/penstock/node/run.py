@@ -4,6 +4,7 @@ import errno as errnos
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from uuid import UUID
 
 from penstock.core.model import PenstockError
@@ -16,8 +17,9 @@ from penstock.runtime.descriptors import present_limits
 from penstock.runtime.loop import RuntimeOptions, run
 from penstock.security.audit.file import AuditFile
 from penstock.security.private_files import check_private
-from penstock.storage.data_directory import DataDirectory
+from penstock.storage.data_directory import META, DataDirectory
 from penstock.storage.disk import DiskFailed, PosixDisk
+from penstock.storage.disk.posix import PRIVATE_MODE
 from penstock.storage.sealing import KeyUnavailable, KeyVault
 
 NO_CLUSTER = UUID(int=0)
@@ -122,7 +124,14 @@ def open_storage(
     except DiskFailed as error:
         _remove(made)
         raise DataDirectoryUnusable(disk.root, error.errno) from error
+    _close_to_others(disk.root)
     return NodeStorage(disk, side_disk, directory, vault)
+
+
+def _close_to_others(root: str) -> None:
+    """The metadata has hashes of secrets, and the directory may be older than this node's care for it."""
+    with suppress(OSError):
+        os.chmod(os.path.join(root, META), PRIVATE_MODE)
 
 
 def _first_missing(path: str) -> str | None:

@@ -17,7 +17,8 @@ from penstock.core.model import PenstockError
 
 NAME = "audit.log"
 DIRECTORY_MODE, FILE_MODE = 0o700, 0o600
-READ_BYTES_MAX = 64 << 10
+# The longest line has some 80 KB, where every name in it is as long as may be and escaped.
+READ_BYTES_MAX = 128 << 10
 
 
 class AuditUnusable(PenstockError):

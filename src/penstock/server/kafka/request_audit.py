@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, Protocol
 
+from penstock.broker.delete_records import ALL_RECORDS
 from penstock.core.metadata import ConfigResourceType
 from penstock.core.metadata.access import (
+    NO_EXPIRY,
     AclOperation,
     AclPermission,
     PatternType,
@@ -25,6 +27,7 @@ from penstock.core.metadata.access import (
 )
 from penstock.core.protocol import Api, ErrorCode
 from penstock.core.protocol.codec import Message
+from penstock.core.protocol.messages.queue_alter import FORGET, PAUSE, RESET, RESUME
 from penstock.security import Resource, Session
 from penstock.security.audit import AuditDecision, AuditEntry, AuditLog
 from penstock.security.audit.entry import DETAILS_MAX, entry_of
@@ -377,6 +380,31 @@ def _markers(message: Any) -> Iterator[str]:
         yield f"{'commit' if row.transaction_result else 'abort'} producer {row.producer_id}"
 
 
+def _new_api_key(message: Any) -> Iterator[str]:
+    yield f"{message.id} of {message.user}"
+    if message.scope:
+        yield f"for {', '.join(_word(AclOperation, each) for each in message.scope[:DETAILS_MAX])} alone"
+    if message.expires_ms != NO_EXPIRY:
+        yield f"until {message.expires_ms}"
+
+
+def _rotation(message: Any) -> Iterator[str]:
+    yield f"node {message.node_id}{', with its old segments' if message.reseal else ''}"
+
+
+def _cuts(message: Any) -> Iterator[str]:
+    for row in message.topics:
+        for part in row.partitions:
+            below = "all" if part.offset == ALL_RECORDS else f"all below {part.offset}"
+            yield f"{row.name}/{part.partition_index}: {below}"
+
+
+def _queue_change(message: Any) -> Iterator[str]:
+    words = {PAUSE: "pause", RESUME: "resume", RESET: f"reset to {message.offset}", FORGET: "forget"}
+    places = ", ".join(map(str, message.partitions[:DETAILS_MAX])) or "every partition"
+    yield f"{words.get(message.action, message.action)} {message.topic} of {message.group_id}: {places}"
+
+
 def _one(field: str) -> Callable[[Any], Iterator[str]]:
     def describe(message: Any) -> Iterator[str]:
         yield f"{field.replace('_', ' ')} {getattr(message, field)}"
@@ -395,6 +423,11 @@ _DETAILS: dict[str, Callable[[Any], Iterator[str]]] = {
     "ElectLeaders": _elections,
     "UpdateFeatures": _features,
     "WriteTxnMarkers": _markers,
+    "CreateApiKey": _new_api_key,
+    "DeleteApiKey": _one("id"),
+    "RotateMasterKey": _rotation,
+    "DeleteRecords": _cuts,
+    "QueueAlter": _queue_change,
     "UnregisterBroker": _one("broker_id"),
     "AddRaftVoter": _one("voter_id"),
     "RemoveRaftVoter": _one("voter_id"),

@@ -52,6 +52,9 @@ PLENTY = 1 << 30
 # How many parked files are closed at a time.
 UNPARKED_AT_ONCE = 16
 NOT_PARKED = -1
+# Of directories that are made here; those above the root are as the umask has them.
+PRIVATE_MODE = 0o700
+DIRECTORY_MODE = 0o777
 SHORTAGE = (errnos.EMFILE, errnos.ENFILE)
 CHUNK_BYTES = 1 << 20
 
@@ -588,9 +591,9 @@ class PosixDisk:
     def make_directory(self, path: str) -> None:
         with translated("make_directory", path):
             if path:
-                os.makedirs(self._absolute(path), exist_ok=True)
+                os.makedirs(self._absolute(path), PRIVATE_MODE, exist_ok=True)
             else:
-                _make_durably(self._root)
+                _make_durably(self._root, PRIVATE_MODE)
 
     def rename(self, old: str, new: str) -> None:
         source, target = self._absolute(old), self._absolute(new)
@@ -675,14 +678,14 @@ class _FlockLock:
             self._descriptor = -1
 
 
-def _make_durably(directory: str) -> None:
+def _make_durably(directory: str, mode: int = DIRECTORY_MODE) -> None:
     """Make the root durably: users of this disk cannot sync the names above it."""
     if os.path.isdir(directory):
         return
     above = os.path.dirname(directory)
     _make_durably(above)
     try:
-        os.mkdir(directory)
+        os.mkdir(directory, mode)
     except FileExistsError:
         # Another node was faster, for nodes of one machine may share what is above their roots.
         if not os.path.isdir(directory):

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.security import ANONYMOUS, Session
+from penstock.security.audit import AuditDecision
+from penstock.security.audit.entry import entry_line, entry_of
 from penstock.security.audit.file import AuditFile, AuditUnusable, audit_files, read_lines
 
 
@@ -94,3 +97,24 @@ def test_a_file_that_was_moved_away_is_followed_by_another(tmp_path: Path) -> No
 def test_no_audit_log_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(AuditUnusable, match="there is no audit log in"):
         list(read_lines(str(tmp_path)))
+
+
+def test_the_longest_line_is_read_in_one_piece(tmp_path: Path) -> None:
+    name = "\N{GRINNING FACE}" * 1_000
+    session = Session(ANONYMOUS, "PLAINTEXT", name, name, name)
+    line = entry_line(
+        entry_of(
+            session,
+            0,
+            "CreateAcls",
+            "alter",
+            ("topic", name),
+            AuditDecision.ALLOWED,
+            error=name,
+            details=(name,) * 100,
+        ),
+        1,
+    )
+    AuditFile(str(tmp_path), 1 << 20, 3).write(line * 2)
+
+    assert list(read_lines(str(tmp_path))) == [line, line]

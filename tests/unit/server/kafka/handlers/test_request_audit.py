@@ -4,14 +4,24 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from penstock.core.metadata.commands import AlterScramCredentials
 from penstock.core.model import SECOND
-from penstock.core.protocol import ErrorCode
+from penstock.core.protocol import ErrorCode, Message
 from penstock.core.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from penstock.core.protocol.messages.create_api_key import CreateApiKeyRequest, CreateApiKeyResponse
 from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
+)
+from penstock.core.protocol.messages.delete_api_key import DeleteApiKeyRequest, DeleteApiKeyResponse
+from penstock.core.protocol.messages.delete_records import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+    DeleteRecordsResponse,
 )
 from penstock.core.protocol.messages.delete_topics import DeleteTopicsRequest
 from penstock.core.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -28,7 +38,9 @@ from penstock.core.protocol.messages.produce import (
     ProduceRequestTopic,
     ProduceResponse,
 )
+from penstock.core.protocol.messages.queue_alter import PAUSE, QueueAlterRequest, QueueAlterResponse
 from penstock.core.protocol.messages.registry import APIS
+from penstock.core.protocol.messages.rotate_master_key import RotateMasterKeyRequest, RotateMasterKeyResponse
 from penstock.core.records import Record, write_batch
 from penstock.core.sasl import credential_of
 from penstock.security.audit.file import read_lines
@@ -111,6 +123,54 @@ def test_rules_are_recorded_in_words(stage_with: type["Stage"], tmp_path: Path) 
 
     (line,) = node.lines(api="CreateAcls")
     assert line["details"] == ["allow User:alice from * read on literal topic orders"]
+
+
+ROWS = (DeleteRecordsRequestPartition(partition_index=0, offset=-1),)
+
+
+@pytest.mark.parametrize(
+    ("message", "response", "details"),
+    [
+        (
+            CreateApiKeyRequest(id="k1", user="alice", digest=b"d" * 32, scope=(3,)),
+            CreateApiKeyResponse,
+            ["k1 of alice", "for read alone"],
+        ),
+        (DeleteApiKeyRequest(id="k1"), DeleteApiKeyResponse, ["id k1"]),
+        (
+            RotateMasterKeyRequest(node_id=1, reseal=True),
+            RotateMasterKeyResponse,
+            ["node 1, with its old segments"],
+        ),
+        (
+            DeleteRecordsRequest(
+                topics=(DeleteRecordsRequestTopic(name="orders", partitions=ROWS),), timeout_ms=1_000
+            ),
+            DeleteRecordsResponse,
+            ["orders/0: all"],
+        ),
+        (
+            QueueAlterRequest(group_id="workers", topic="orders", partitions=(0,), action=PAUSE),
+            QueueAlterResponse,
+            ["pause orders of workers: 0"],
+        ),
+    ],
+)
+def test_what_an_administrator_asked_for_is_recorded_in_words(
+    stage_with: type["Stage"],
+    tmp_path: Path,
+    message: Message,
+    response: type[Message],
+    details: list[str],
+) -> None:
+    node = Audited(stage_with, tmp_path)
+    admin = as_user(node.stage, "admin")
+    create(admin, "orders")
+
+    admin.ask(message, response, 0)
+
+    (api,) = [api.name for api in APIS.values() if api.request is type(message)]
+    assert [line["details"] for line in node.lines(api=api)][:1] == [details]
 
 
 def test_values_of_settings_are_not_recorded(stage_with: type["Stage"], tmp_path: Path) -> None:
