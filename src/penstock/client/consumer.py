@@ -39,7 +39,7 @@ EXTENT_PARTITIONS = 4
 # A partition that has records and brings none is looked into after this time.
 STUCK_SECONDS = 3
 LOOK_SECONDS = 1
-_BAD_RECORDS = ("_BAD_COMPRESSION", "_BAD_MSG")
+_BAD_RECORDS = ("_BAD_COMPRESSION", "_BAD_MSG", "INVALID_MSG")
 _LOG_APPEND_TIME = 2
 # Nothing gets better by waiting for these.
 _HOPELESS = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED")
@@ -87,8 +87,9 @@ def extent(marks: Mapping[int, Watermarks]) -> str:
 class TopicConsumer:
     """Reads one topic. Without `follow` it ends where the partitions ended when it came to them.
 
-    `holds` has the offsets that the partitions held then. A batch that nobody can decode is a ClientError;
-    with `on_bad_batch`, that is called with the partition and the batch, and reading goes on behind it.
+    `holds` has the offsets that the partitions held then. A batch that nobody can decode, or damage on the
+    only disk, is a ClientError; with `on_bad_batch`, that is called with the partition and the offsets, and
+    reading goes on behind them.
     """
 
     def __init__(

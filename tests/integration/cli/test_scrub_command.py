@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock.cli.child import BrokerProcess
 from tests.integration.cli.conftest import Run
 from tests.support.clusters import until
@@ -57,6 +59,36 @@ def test_it_verifies_now_names_what_is_damaged_and_drops_the_quarantine(
     run("cluster", "scrub", "--drop-quarantine")
     until(lambda: not partition_of(run, topic)["quarantine_files"] or None, "the quarantine to be dropped")
     assert list(aside.iterdir()) == []
+
+
+@pytest.mark.parametrize("damaged", [1, 2], ids=["in the middle", "at the end"])
+def test_damaged_records_are_named_by_a_reader_that_goes_on_behind_them(
+    run: Run, broker: BrokerProcess, topic: str, damaged: int
+) -> None:
+    run("topic", "create", topic, "--partitions", "1")
+    segment = Path(broker.data_dir, "logs", topic, "0", f"{0:020d}.log")
+    ends = list[int]()
+    for batch in range(3):
+        run("produce", topic, stdin=b"".join(b"value %d\n" % (batch * 100 + number) for number in range(100)))
+        ends.append(segment.stat().st_size)
+    until(lambda: shown(run)["is_done"] or None, "the first scrub")
+    content = bytearray(segment.read_bytes())
+    content[ends[damaged] - 3] ^= 1
+    segment.write_bytes(content)
+    run("cluster", "scrub", "--now")
+    until(lambda: partition_of(run, topic)["damaged"] or None, "the damage")
+    ((first, end),) = partition_of(run, topic)["damaged"]
+
+    read = run("consume", topic)
+
+    good = [f"value {number}" for number in range(300) if not first <= number < end]
+    assert damaged * 100 <= first < end == (damaged + 1) * 100
+    assert (read.returncode, read.stdout.splitlines()) == (0, good)
+    (named,) = [line for line in read.stderr.splitlines() if "cannot be read" in line]
+    assert named.startswith(f"penstock: {topic}/0: offset{'s' if end - first > 1 else ''} {first}")
+    assert named.endswith(f"; going on at {end}")
+    run("topic", "delete", topic)
+    until(lambda: topic not in run("cluster", "scrub").stdout or None, "the topic to be gone")
 
 
 def test_a_broker_that_there_is_not_is_refused(run: Run) -> None:
