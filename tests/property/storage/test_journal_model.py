@@ -175,5 +175,21 @@ class JournaledLogs(RuleBasedStateMachine):
             assert content == b"".join(batches)
 
 
+def test_a_first_frame_that_has_no_room_in_the_first_file_is_found_after_a_power_cut() -> None:
+    machine = JournaledLogs()
+    machine.publish(log=0, sizes=[1, 1, 1])
+    machine.publish(log=0, sizes=[1, 1])
+    for _ in range(5):
+        machine.crash(only_the_process=False, seed=0)
+    machine.publish(log=0, sizes=[1, 1, 1])
+    machine.crash(only_the_process=False, seed=0)
+
+    machine.publish(log=0, sizes=[50, 50])
+    assert machine.journal._active.number == machine.journal._state.first + 1
+    machine.crash(only_the_process=False, seed=0)
+
+    machine.every_log_holds_what_was_appended()
+
+
 JournaledLogs.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestJournaledLogs = JournaledLogs.TestCase

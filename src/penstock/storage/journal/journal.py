@@ -32,6 +32,7 @@ from penstock.storage.journal.codec import (
     BATCH_PREFIX_BYTES,
     BATCHES,
     COUNT_BITS,
+    COUNT_MASK,
     ENTRY_BYTES,
     FOLLOWED_BYTES,
     HEADER_BYTES,
@@ -592,9 +593,13 @@ class CommitJournal:
         """Go on in the next file."""
         full, spare, self._spare = self._active, self._spare, None
         number, size = full.number + 1, max(self.options.first_bytes, length + HEADER_BYTES + FOLLOWED_BYTES)
-        if spare is None or spare.size < size:
-            # None is ready, or it is too small: make one here, which blocks.
-            self._spare, spare = spare, _make(self._disk, self._salts(), self.sequence - 1, size, INLINE)
+        # The first file of a run with frames says what was found when the run began, though an empty one did.
+        is_first = self.sequence & COUNT_MASK == 1
+        if is_first or spare is None or spare.size < size:
+            # None is ready, or it is not as it must be: make one here, which blocks.
+            previous = self._scan.last if is_first else 0
+            base = self.sequence - 1
+            self._spare, spare = spare, _make(self._disk, self._salts(), base, size, INLINE, previous)
         assert spare.writer is not None
         assert full.writer is not None
         self._disk.rename(spare.writer.path, path_of(number))
