@@ -34,7 +34,7 @@ def test_a_rotation_with_a_kill_in_it_loses_nothing_and_the_old_key_can_be_remov
         "security.encryption.enabled=true",
         f"security.encryption.keyring={ring}",
         # A pass that takes some seconds also where nobody else is busy, and full segments for it.
-        "security.encryption.reseal_bytes_per_second=50000",
+        "security.encryption.reseal_bytes_per_second=65536",
         "storage.segment_bytes=16384",
     )
 
