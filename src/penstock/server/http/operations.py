@@ -7,6 +7,7 @@ The structs that are named there validate the query and the body, and the OpenAP
 them: what is documented is what is checked. An operation without `answer` returns a response itself.
 """
 
+import functools
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -19,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.callers import Caller
 from penstock.server.gateway.memory import RETRY_AFTER_SECONDS, MemoryShare
+from penstock.server.http.array_limits import ArrayLimits
 from penstock.server.http.body import read_body
 from penstock.server.http.problem import PROBLEM_JSON, Problem, invalid, invalid_json, not_utf_8
 from penstock.server.http.security_headers import CHALLENGE
@@ -204,9 +206,14 @@ def parse_query(kind: type[Q], text: bytes) -> Q:
         raise invalid_json(error) from None
 
 
+_array_limits_of: Callable[[Any], ArrayLimits] = functools.cache(ArrayLimits)
+
+
 def decode_body(content: bytes, kind: type[B]) -> B:
     """A JSON body; Problem names the field that is wrong."""
     try:
+        if (problem := _array_limits_of(kind).problem_with(content)) is not None:
+            raise problem
         return msgspec.json.decode(content, type=kind)
     except msgspec.DecodeError as error:
         raise invalid_json(error) from None

@@ -47,8 +47,10 @@ from penstock.server.gateway.callers import Caller
 from penstock.server.gateway.leases import HeldLeases, receive
 from penstock.server.gateway.members import Place, PollingMember
 from penstock.server.gateway.memory import MemoryShare, MemoryUsedUp
+from penstock.server.http.array_limits import ArrayLimits
 from penstock.server.http.message_json import (
     ACKS,
+    HEADERS_MAX,
     INT32_MAX,
     TIME_MS_MAX,
     Acks,
@@ -111,7 +113,9 @@ class BinaryMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     value: bytes | None = None
     key: bytes | None = None
-    headers: dict[str, bytes | None] = msgspec.field(default_factory=dict)
+    headers: Annotated[dict[str, bytes | None], Meta(max_length=HEADERS_MAX)] = msgspec.field(
+        default_factory=dict
+    )
     partition: Annotated[int, Meta(ge=0, le=INT32_MAX)] | None = None
     delay_ms: Annotated[int, Meta(ge=0, le=TIME_MS_MAX)] | None = None
     deliver_at: Annotated[int, Meta(ge=0, le=TIME_MS_MAX)] | None = None
@@ -246,10 +250,24 @@ class _AnyFrame(msgspec.Struct, frozen=True):
 _Common = Dequeue | Subscribe | Credit | Unsubscribe | Ack | Nack | Release | Renew | Ping
 _TEXT = msgspec.json.Decoder(TextEnqueue | _Common)
 _BINARY = msgspec.msgpack.Decoder(BinaryEnqueue | _Common)
+_TEXT_ARRAYS = ArrayLimits(TextEnqueue | _Common)
+_BINARY_ARRAYS = ArrayLimits(BinaryEnqueue | _Common, is_binary=True)
 _TEXT_ID = msgspec.json.Decoder(_AnyFrame)
 _BINARY_ID = msgspec.msgpack.Decoder(_AnyFrame)
 _json = msgspec.json.Encoder()
 _msgpack = msgspec.msgpack.Encoder()
+
+
+def _text_frame(text: str) -> Any:
+    if (problem := _TEXT_ARRAYS.problem_with(text)) is not None:
+        raise problem
+    return _TEXT.decode(text)
+
+
+def _binary_frame(content: bytes) -> Any:
+    if (problem := _BINARY_ARRAYS.problem_with(content)) is not None:
+        raise problem
+    return _BINARY.decode(content)
 
 
 class WebSocketEndpoint:
@@ -458,7 +476,7 @@ class WebSocketSession:
             text, content = message.get("text"), message.get("bytes")
             is_binary = text is None
             try:
-                frame: Any = _BINARY.decode(content or b"") if text is None else _TEXT.decode(text)
+                frame = _binary_frame(content or b"") if text is None else _text_frame(text)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 await self._reply(_malformed(content if text is None else text, error), is_binary)
                 continue

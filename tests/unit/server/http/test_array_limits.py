@@ -1,0 +1,89 @@
+"""Arrays with more elements than they may have are refused before anything is made of them."""
+
+import tracemalloc
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from msgspec import Meta
+
+from penstock.server.http.array_limits import ArrayLimits
+from penstock.server.http.operations import decode_body
+from penstock.server.http.problem import Problem
+from penstock.server.http.routes.publish import BatchBody
+from penstock.server.http.websocket import _binary_frame, _text_frame
+
+COUNT = 300_000
+# Of a message that is made of an empty one it would be some 200 bytes.
+BYTES_MAX = 8 << 20
+
+
+class Ids(msgspec.Struct):
+    """A document whose array may be absent."""
+
+    ids: Annotated[tuple[int, ...], Meta(max_length=10)] | None = None
+
+
+class Name(msgspec.Struct):
+    """One without an array."""
+
+    name: str
+
+
+def refusal(decode: Any, content: Any, expected: type[Exception]) -> str:
+    """Why it is refused, without having been kept."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(expected) as refused:
+            decode(content)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < BYTES_MAX
+    return str(refused.value)
+
+
+def test_a_body_with_too_many_messages_is_refused_at_the_first_too_many() -> None:
+    body = b'{"messages":[' + b",".join([b"{}"] * COUNT) + b"]}"
+
+    def decode(content: bytes) -> BatchBody:
+        return decode_body(content, BatchBody)
+
+    assert "10000" in refusal(decode, body, Problem)
+
+
+@pytest.mark.parametrize("field", ["messages", "topics"])
+def test_a_text_frame_as_well(field: str) -> None:
+    frame = '{"op":"enqueue","' + field + '":[' + ",".join(["{}"] * COUNT) + "]}"
+
+    assert f"$.{field}" in refusal(_text_frame, frame, msgspec.ValidationError)
+
+
+def test_and_a_binary_one() -> None:
+    frame = msgspec.msgpack.encode({"op": "enqueue", "topic": "orders", "messages": [{}] * COUNT})
+
+    assert "$.messages" in refusal(_binary_frame, frame, msgspec.ValidationError)
+
+
+def test_large_documents_with_as_many_as_there_may_be_are_read() -> None:
+    body = b'{"messages":[' + b",".join([b'{"value":"0123456789"}'] * 10_000) + b"]}"
+
+    assert len(decode_body(body, BatchBody).messages) == 10_000
+
+
+def test_other_errors_are_those_of_the_document() -> None:
+    with pytest.raises(Problem, match=r"UTF-8"):
+        decode_body(b'{"messages":[{"value":1,"key":"' + b"\xff" * 100_000 + b'"}]}', BatchBody)
+    with pytest.raises(Problem, match="nested too deeply"):
+        decode_body(b'{"messages":[{"headers":' + b'{"a":' * 100_000, BatchBody)
+
+
+def test_arrays_that_may_be_absent_count_as_well() -> None:
+    limits = ArrayLimits(Ids)
+
+    assert limits.problem_with(b'{"ids":null' + b" " * 100_000 + b"}") is None
+    assert limits.problem_with(b'{"ids":[' + b",".join([b"1"] * COUNT) + b"]}") is not None
+
+
+def test_documents_without_arrays_are_not_looked_at() -> None:
+    assert ArrayLimits(Name).problem_with(b"?" * 100_000) is None
