@@ -27,6 +27,7 @@ from typing import Any
 import pytest
 
 from penstock.client.connection import BrokerAddress
+from penstock.client.coordinator import Deadline
 from penstock.core.metadata import ConfigOperation, ConfigResourceType, decide_configs, decide_topics
 from penstock.core.metadata.topic_names import (
     DELAYED_TOPIC,
@@ -113,6 +114,8 @@ OFFLINE = (
 )
 # So long an offline partition is asked again: nothing changes until its topic is corrected.
 OFFLINE_MS = 2_000
+UNDER_REPLICATED = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+CORRECTED_SECONDS = 30.0
 # What the creation of a topic may be refused with: the second if every broker is drained, the third if
 # brokers have as many replicas as max.broker.partitions allows.
 NOT_CREATED = (
@@ -230,7 +233,10 @@ class SettingsCluster:
             for name in dict.fromkeys(names):
                 self._remove_all(kind, name)
         for name, use in self._uses():
-            code = use()
+            # A replica that was offline comes back, and then into sync.
+            deadline, code = Deadline(CORRECTED_SECONDS), use()
+            while code in UNDER_REPLICATED and not deadline.is_over():
+                code = use()
             if code is not ErrorCode.NONE:
                 raise SettingsViolation(f"{name} ended with {code.name} though nothing is set")
 
