@@ -1,5 +1,6 @@
 """Truncation: a follower cuts off the end of its log where it differs from the leader's."""
 
+import errno
 from bisect import bisect_left
 from contextlib import closing
 from typing import NamedTuple
@@ -7,7 +8,7 @@ from typing import NamedTuple
 from penstock.core.model import Offset, StorageError
 from penstock.core.records import HEADER_BYTES, CorruptBatch, read_header
 from penstock.core.replica import LeaderEpochHistory, ProducerStateManager, encode_snapshot
-from penstock.storage.disk import DetachedReader, Disk
+from penstock.storage.disk import DetachedReader, Disk, DiskFull
 from penstock.storage.log.append import roll
 from penstock.storage.log.checkpoint import checkpoint_now, covered, write_checkpoint
 from penstock.storage.log.files import Checkpoint
@@ -23,11 +24,15 @@ from penstock.storage.log.segment import Segment, headers
 from penstock.storage.log.state import LogState
 from penstock.storage.log.types import KeptTail, LogStopped, SuspectSegment
 
+# A cut that fails half-way ends the log, so there must be room for what it writes: checkpoint, epochs, keys.
+ROOM_BYTES = 4 << 20
+
 
 def truncate_to(state: LogState, offset: Offset) -> Offset:
     """Cut off every batch that reaches `offset` or beyond; returns the new end.
 
-    Raises SuspectSegment, and cuts nothing, if the place of the cut cannot be found among the batches.
+    Raises SuspectSegment, and cuts nothing, if the place of the cut cannot be found among the batches; and
+    DiskFull if there is little room.
     An epoch that begins at the end goes even if no batch does: it wrote nothing, and on the
     leader another epoch may have written there.
     """
@@ -39,6 +44,7 @@ def truncate_to(state: LogState, offset: Offset) -> Offset:
         truncate_fully(state, offset)
         return state.end
     _refuse_if_failed(state)
+    _require_room(state)
     index = state.segments.index_of(offset)
     segment = state.segments[index]
     position, end, latest = _find_cut(state, index, offset)
@@ -139,6 +145,7 @@ class TailCopy:
 def truncate_fully(state: LogState, start: Offset) -> None:
     """Throw everything away and go on at `start`."""
     _refuse_if_failed(state)
+    _require_room(state)
     if state.keys is not None:
         state.keys.begin_restart(start, state.end)
     doomed = _forget_behind(state, -1)
@@ -171,6 +178,12 @@ def truncate_fully(state: LogState, start: Offset) -> None:
         raise
     state.stats.truncations += 1
     _end_cut(state, Offset(0))
+
+
+def _require_room(state: LogState) -> None:
+    space = state.disk.space()
+    if space is not None and space.free_bytes < ROOM_BYTES:
+        raise DiskFull("truncate", state.directory, errno.ENOSPC)
 
 
 def _refuse_if_failed(state: LogState) -> None:

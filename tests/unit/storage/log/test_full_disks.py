@@ -8,6 +8,7 @@ import pytest
 
 from penstock.core.model import Offset, Timestamp
 from penstock.storage.disk import DiskFull, FailingDisk, FailureRule
+from penstock.storage.disk.port import DiskSpace
 
 if TYPE_CHECKING:
     from tests.unit.storage.log.conftest import Bench
@@ -76,3 +77,27 @@ def test_a_log_can_be_opened_and_its_tail_counts_as_durable(bench: "Bench", path
     bench.reopen(clean=False)
 
     assert bench.everything() == expected
+
+
+@pytest.mark.parametrize("offset", [30, 90], ids=["in the middle", "behind a gap"])
+def test_a_cut_without_room_changes_nothing_and_may_be_asked_for_again(
+    bench: "Bench", offset: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.fill(60)
+    before = bench.everything()
+    monkeypatch.setattr(FailingDisk, "space", lambda _: DiskSpace(1_000, 1 << 30))
+
+    def cut() -> None:
+        if offset < bench.log.end:
+            bench.log.truncate_to(Offset(offset))
+        else:
+            bench.log.truncate_fully(Offset(offset))
+
+    with pytest.raises(DiskFull):
+        cut()
+
+    assert bench.log.stopped is None
+    assert bench.everything() == before
+    monkeypatch.undo()
+    cut()
+    assert bench.log.end == offset
