@@ -3,7 +3,7 @@
 import heapq
 from collections import deque
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import TypeAlias, assert_never
 
 from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, Now, Timestamp, TopicPartition
@@ -39,6 +39,7 @@ from penstock.core.transactions.facts import (
     TransactionImage,
     TransactionState,
     TransactionStored,
+    bytes_of,
 )
 from penstock.core.transactions.transitions import (
     CONCURRENT,
@@ -55,6 +56,10 @@ from penstock.core.transactions.transitions import (
 from penstock.core.values import dataclass
 
 _S = TransactionState
+TOO_MANY_IDS = ApiError(ErrorKind.ACCESS_LIMIT, "there is no room for another transactional id")
+TOO_MANY_BATCHES = ApiError(ErrorKind.INVALID_REQUEST, "there is no room for another batch: too many sinks")
+# Enough for the longest id.
+UNUSED_PER_TURN_MAX = 20
 # What a partition takes in a record besides its topic's name.
 _PARTITION_BYTES = 8
 
@@ -79,6 +84,11 @@ class TransactionOptions:
     batch_members_max: int = 2_000
     # Committed batches are remembered for so many of a sink, and as long as unused ids.
     batches_per_sink_max: int = 1_000
+    # What ids, and batches with their sinks, may take in memory: some 15,000 ids, and 50,000 batches.
+    ids_bytes_max: int = 8 << 20
+    batches_bytes_max: int = 32 << 20
+    # Where there is no room, ids go that have not been used for so long since they were made.
+    unused_ms: int = 60_000
     # The next transaction's first partitions wait so long for the last markers of the one before.
     parked_ms: int = 500
     parked_max: int = 1_000
@@ -258,6 +268,9 @@ class TransactionCoordinator:
             outcome.reply(command.on_reply, ApiError(ErrorKind.INVALID_TRANSACTION_TIMEOUT, detail))
             return
         known = self._image.transactions.get(command.transactional_id)
+        if known is None and not self._make_room(command.transactional_id, outcome):
+            outcome.reply(command.on_reply, TOO_MANY_IDS)
+            return
         after = initialized(known, command, outcome.now.wall)
         if not isinstance(after, TransactionStored):
             outcome.reply(command.on_reply, after)
@@ -268,6 +281,18 @@ class TransactionCoordinator:
         else:
             outcome.facts.append(after)
             outcome.reply(command.on_reply, ProducerGranted(next_producer(after)))
+
+    def _make_room(self, transactional_id: str, outcome: TransactionOutcome) -> bool:
+        """Whether there is room for another id, if need be after those that nobody has used."""
+        image, needed = self._image, bytes_of(transactional_id)
+        left = self._options.ids_bytes_max - image.id_bytes
+        until = outcome.now.wall - self._options.unused_ms
+        for name in islice(image.unused, UNUSED_PER_TURN_MAX):
+            if left >= needed or image.transactions[name].updated_at > until:
+                break
+            outcome.facts.append(TransactionForgotten(name))
+            left += bytes_of(name)
+        return left >= needed
 
     def _add(self, command: AddPartitions, outcome: TransactionOutcome) -> None:
         known = self._image.transactions.get(command.transactional_id)
@@ -343,13 +368,19 @@ class TransactionCoordinator:
             outcome.reply(command.on_reply, error)
             return
         known = self._image.batches.get(command.sink, {})
+        needed = self._image.batch_bytes + bytes_of(command.sink, command.batch)
+        has_room = needed <= self._options.batches_bytes_max
+        if not has_room and not known:
+            outcome.reply(command.on_reply, TOO_MANY_BATCHES)
+            return
         # Later than all before, whatever the clock says: the order in a rewritten log says nothing.
         latest = max((each.committed_at for each in known.values()), default=-1)
         now = Timestamp(max(outcome.now.wall, latest + 1))
         outcome.facts.append(BatchCommitted(command.sink, command.batch, command.members, now))
         for member in command.members:
             outcome.events.append(MarkersDue(member.transactional_id))
-        too_many = max(0, len(known) + 1 - self._options.batches_per_sink_max)
+        # Without room a new batch takes the place of the sink's oldest.
+        too_many = max(0 if has_room else 1, len(known) + 1 - self._options.batches_per_sink_max)
         for oldest in heapq.nsmallest(too_many, known.values(), key=_committed_at):
             self._forget_batch(oldest, outcome)
         outcome.reply(command.on_reply, BatchDone(is_repeat=False))

@@ -22,6 +22,8 @@ NO_EPOCH = ProducerEpoch(-1)
 NOT_STARTED = Timestamp(-1)
 # The largest epoch ends transactions and fences producers; none ever writes with it.
 EPOCH_MAX = 2**15 - 1
+# Of an id or a batch in the image, without its names.
+ENTRY_BYTES = 500
 
 
 class TransactionState(enum.Enum):
@@ -106,6 +108,11 @@ class BatchForgotten:
 Fact: TypeAlias = TransactionStored | TransactionForgotten | BatchCommitted | BatchForgotten
 
 
+def bytes_of(*names: str) -> int:
+    """What an entry with these names takes in memory, about."""
+    return ENTRY_BYTES + sum(map(len, names))
+
+
 @dataclass(slots=True)
 class TransactionImage:
     """The last record of every key, as a compacted log would hold them."""
@@ -117,31 +124,50 @@ class TransactionImage:
     open_count: int = 0
     # Prepared ones that only the record of their batch says that of, with the batch's sink.
     unstored: dict[str, str] = field(default_factory=dict, compare=False)
+    # Ids whose first producer has not begun a transaction yet; the longest known first.
+    unused: dict[str, None] = field(default_factory=dict, compare=False)
+    # What ids, and batches with their sinks, take in memory.
+    id_bytes: int = field(default=0, compare=False)
+    batch_bytes: int = field(default=0, compare=False)
 
     def apply(self, fact: Fact) -> None:
         """Total: any fact may follow any other, a tombstone of nothing included."""
         match fact:
             case TransactionStored():
-                before = self.transactions.get(fact.transactional_id)
-                self.open_count += fact.state.is_open - (before is not None and before.state.is_open)
-                self.transactions[fact.transactional_id] = fact
-                self.unstored.pop(fact.transactional_id, None)
+                self._store(fact)
             case TransactionForgotten():
                 self.unstored.pop(fact.transactional_id, None)
+                self.unused.pop(fact.transactional_id, None)
                 gone = self.transactions.pop(fact.transactional_id, None)
                 self.open_count -= gone is not None and gone.state.is_open
+                self.id_bytes -= 0 if gone is None else bytes_of(gone.transactional_id)
             case BatchCommitted():
                 self._commit(fact)
             case BatchForgotten():
                 batches = self.batches.get(fact.sink, {})
-                batches.pop(fact.batch, None)
+                if batches.pop(fact.batch, None) is not None:
+                    self.batch_bytes -= bytes_of(fact.sink, fact.batch)
                 if not batches:
                     self.batches.pop(fact.sink, None)
             case _:
                 assert_never(fact)
 
+    def _store(self, fact: TransactionStored) -> None:
+        name = fact.transactional_id
+        before = self.transactions.get(name)
+        self.open_count += fact.state.is_open - (before is not None and before.state.is_open)
+        self.id_bytes += bytes_of(name) if before is None else 0
+        self.transactions[name] = fact
+        self.unstored.pop(name, None)
+        if fact.state is TransactionState.EMPTY and fact.producer_epoch == 0:
+            self.unused[name] = None
+        elif self.unused:
+            self.unused.pop(name, None)
+
     def _commit(self, fact: BatchCommitted) -> None:
-        self.batches.setdefault(fact.sink, {})[fact.batch] = replace(fact, members=())
+        batches = self.batches.setdefault(fact.sink, {})
+        self.batch_bytes += 0 if fact.batch in batches else bytes_of(fact.sink, fact.batch)
+        batches[fact.batch] = replace(fact, members=())
         for member in fact.members:
             known = self.transactions.get(member.transactional_id)
             # A record that is read again may meet later transactions of its members, of higher epochs.

@@ -18,6 +18,7 @@ from penstock.core.transactions import (
     TransactionOptions,
     TransactionState,
 )
+from penstock.core.transactions.facts import bytes_of
 from tests.unit.core.transactions.transaction_driver import TIMEOUT_MS, WALL_START_MS, Driver, at, producer
 
 S = TransactionState
@@ -40,11 +41,11 @@ class Sink(Driver):
         )
         return BatchMember(transactional_id, *granted.producer)
 
-    def commit(self, batch: str, *members: BatchMember) -> Any:
+    def commit(self, batch: str, *members: BatchMember, name: str = "sink") -> Any:
         def on_reply(_: Any) -> None:
             """Identifies the command."""
 
-        command = CommitBatch(on_reply=on_reply, sink="sink", batch=batch, members=members)
+        command = CommitBatch(on_reply=on_reply, sink=name, batch=batch, members=members)
         return self._take(self.machine.decide(command, self.now))[on_reply]
 
     def states(self) -> list[TransactionState]:
@@ -221,6 +222,19 @@ def test_batches_are_remembered_up_to_a_number_and_for_a_time() -> None:
     assert list(sink.machine.image.batches["sink"]) == ["4"]
     sink.pass_ms(hour_ms)
     assert sink.machine.image.batches == {}
+
+
+def test_without_room_a_sink_keeps_its_newest_and_a_new_one_is_refused() -> None:
+    sink = Sink(TransactionOptions(batches_bytes_max=2 * bytes_of("sink", "1")))
+    for batch in ("1", "2", "3"):
+        assert sink.commit(batch) == DONE
+        sink.pass_ms(1)
+
+    refused = sink.commit("1", name="another")
+
+    assert list(sink.machine.image.batches["sink"]) == ["2", "3"]
+    assert kind(refused) is ErrorKind.INVALID_REQUEST
+    assert sink.machine.image.batch_bytes == 2 * bytes_of("sink", "1")
 
 
 def test_a_batch_has_a_limit() -> None:

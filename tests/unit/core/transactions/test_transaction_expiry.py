@@ -16,6 +16,7 @@ from penstock.core.transactions import (
     TransactionState,
     TransactionTimedOut,
 )
+from penstock.core.transactions.facts import bytes_of
 from tests.unit.core.transactions.transaction_driver import (
     ID,
     OLD,
@@ -192,3 +193,28 @@ def test_a_transaction_is_described() -> None:
     assert isinstance(reply, DescribedTransaction)
     assert (reply.transaction.state, reply.transaction.updated_at) == (S.EMPTY, WALL_START_MS)
     assert kind(driver.ask(DescribeTransaction, transactional_id="x")) is ErrorKind.UNKNOWN_TRANSACTIONAL_ID
+
+
+def test_ids_have_room_up_to_their_bytes_and_those_that_nobody_used_give_theirs() -> None:
+    driver = Driver(TransactionOptions(ids_bytes_max=5 * bytes_of(ID)))
+    driver.run(driver.begin())
+    for number in range(1, 5):
+        driver.begin(transactional_id=f"{ID[:-1]}{number}")
+
+    refused = driver.init(transactional_id=f"{ID[:-1]}5")
+    driver.pass_ms(60_000)
+    driver.begin(transactional_id=f"{ID[:-1]}5")
+
+    assert kind(refused) is ErrorKind.ACCESS_LIMIT
+    assert list(driver.machine.image.transactions) == [ID, *(f"{ID[:-1]}{number}" for number in range(2, 6))]
+    assert driver.machine.image.id_bytes == 5 * bytes_of(ID)
+
+
+def test_what_ids_take_is_known_to_the_next_coordinator() -> None:
+    driver = Driver(TransactionOptions(ids_bytes_max=2 * bytes_of("id-0")))
+    for name in ("id-0", "id-0", "id-1"):
+        driver.begin(transactional_id=name)
+
+    refused = driver.failover().init(transactional_id="id-2")
+
+    assert kind(refused) is ErrorKind.ACCESS_LIMIT
