@@ -390,7 +390,7 @@ class RestSettings(ConfigSection, frozen=True):
     hung_timeout_ms: Annotated[
         int,
         Meta(
-            ge=100,
+            ge=500,
             le=INT32_MAX,
             description="How long the process may give no sign of life before it is ended and started again.",
         ),

@@ -12,6 +12,7 @@ from penstock.core.protocol.messages.queue_peek import (
     QueuePeekResponseRecord,
 )
 from penstock.core.queues import QueueId
+from penstock.core.records import Record
 from penstock.security import AclOperation, QuotaType
 from penstock.server.kafka.queue_requests import QueueRefusal, group_refusal, queues_of
 from penstock.server.kafka.request import Request
@@ -61,8 +62,7 @@ def _answer(call: Request, reply: PeekedMessages | ApiError) -> None:
     if isinstance(reply, ApiError):
         _refuse(call, QueueRefusal.of(reply))
         return
-    size = sum([len(record.key or b"") + len(record.value or b"") for record, _ in reply.messages])
-    call.charge(QuotaType.BYTES_OUT, size)
+    call.charge(QuotaType.BYTES_OUT, sum([_bytes_of(record) for record, _ in reply.messages]))
     call.reply(
         QueuePeekResponse(
             throttle_time_ms=call.charge_time(),
@@ -71,6 +71,11 @@ def _answer(call: Request, reply: PeekedMessages | ApiError) -> None:
             next_offset=reply.next_offset,
         )
     )
+
+
+def _bytes_of(record: Record) -> int:
+    headers = sum([len(name) + len(value or b"") for name, value in record.headers])
+    return len(record.key or b"") + len(record.value or b"") + headers
 
 
 def _row(message: PeekedMessage) -> QueuePeekResponseRecord:

@@ -222,6 +222,23 @@ def test_consumers_of_queues_that_owe_get_no_leases(stage: "Stage") -> None:
     assert stage.authorizer.charged_of(QuotaType.BYTES_OUT)[0] > 0
 
 
+def test_headers_of_messages_that_are_looked_at_count(
+    stage: "Stage", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = QueueClient(stage)
+    record = Record(0, 5, None, b"value", (("trace", b"h" * 3_000),))
+    batch = bytes(write_batch([record]))
+    monkeypatch.setattr("tests.unit.server.kafka.handlers.test_queues.write_batch", lambda _: batch)
+    queues.produce(0, "value")
+    assert queues.values(0) == ["value"]
+    stage.authorizer.charged.clear()
+
+    peek = QueuePeekRequest(group_id="workers", topic="orders", partition=0)
+    assert len(stage.ask(peek, QueuePeekResponse, 0).records) == 1
+
+    assert sum(stage.authorizer.charged_of(QuotaType.BYTES_OUT)) >= 3_000
+
+
 def test_members_of_share_groups_that_owe_get_no_leases(shared: "Stage") -> None:
     produce(shared, 4)
     member = Member(shared)
