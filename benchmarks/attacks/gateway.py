@@ -111,14 +111,18 @@ def rest_floods(attacker: Attacker) -> None:
     )
 
 
-@gateway.attack("websocket-floods", setup=WITH_GATEWAY, prepare=_topic, processes=2)
-def websocket_floods(attacker: Attacker) -> None:
-    """WebSockets that send huge frames, endless fragments and pings."""
+def _upgrade() -> bytes:
+    """What begins a WebSocket."""
     key = base64.b64encode(os.urandom(16)).decode()
-    upgrade = (
+    return (
         f"GET /v1/ws HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
         f"sec-websocket-version: 13\r\nsec-websocket-key: {key}\r\n\r\n"
     ).encode()
+
+
+@gateway.attack("websocket-floods", setup=WITH_GATEWAY, prepare=_topic, processes=2)
+def websocket_floods(attacker: Attacker) -> None:
+    """WebSockets that send huge frames, endless fragments and pings."""
     mask = bytes(4)
     huge = b"\x81\xff" + struct.pack(">Q", 64 << 20) + mask + bytes(1 << 20)
     fragments = b"".join(b"\x00\xfe" + struct.pack(">H", 1_000) + mask + bytes(1_000) for _ in range(500))
@@ -131,7 +135,7 @@ def websocket_floods(attacker: Attacker) -> None:
         try:
             with attacker.open(address) as one:
                 one.settimeout(2)
-                one.sendall(upgrade)
+                one.sendall(_upgrade())
                 one.recv(4_096)
                 for _ in range(20):
                     one.sendall(floods[number % len(floods)])
@@ -139,6 +143,80 @@ def websocket_floods(attacker: Attacker) -> None:
         except OSError:
             attacker.counts["disconnected"] += 1
             attacker.pause()
+
+
+@gateway.attack("websocket-empty-messages", setup=WITH_GATEWAY, prepare=_topic, processes=2)
+def websocket_empty_messages(attacker: Attacker) -> None:
+    """Frames of 10 MB with three million empty messages."""
+    content = b'{"op":"enqueue","topic":"gateway","messages":[' + b",".join([b"{}"] * 3_300_000) + b"]}"
+    frame = b"\x81\xff" + struct.pack(">Q", len(content)) + bytes(4) + content
+    address = attacker.target.http[attacker.number % len(attacker.target.http)]
+    attacker.start()
+    for _ in attacker.rounds():
+        try:
+            with attacker.open(address) as one:
+                one.sendall(_upgrade())
+                one.recv(4_096)
+                one.sendall(frame)
+                attacker.counts["frames"] += 1
+                one.recv(4_096)
+        except OSError:
+            attacker.counts["disconnected"] += 1
+            attacker.pause()
+
+
+@gateway.attack("rest-long-polls", setup=WITH_GATEWAY, prepare=_topic)
+def rest_long_polls(attacker: Attacker) -> None:
+    """2,500 connections that poll an empty topic, each for a minute."""
+    addresses = attacker.target.http
+    held = attacker.sockets(2_500, lambda number: addresses[number % len(addresses)])
+    path = "/v1/groups/patient/poll?topics=gateway&wait_ms=60000"
+    for one in held:
+        with contextlib.suppress(OSError):
+            one.sendall(_head(path, 0, method="GET"))
+    while not attacker.is_over:
+        attacker.pause(1)
+    for one in held:
+        one.close()
+
+
+def _grpc_head(method: str) -> bytes:
+    """The headers of a call, each literal and without an index."""
+    names = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": f"/penstock.v1.Penstock/{method}",
+        ":authority": "localhost",
+        "content-type": "application/grpc",
+        "te": "trailers",
+    }
+    return b"".join(
+        b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+        for name, value in names.items()
+    )
+
+
+@gateway.attack("grpc-half-calls", setup=WITH_GATEWAY, prepare=_topic)
+def grpc_half_calls(attacker: Attacker) -> None:
+    """Calls without a message, a thousand on each of four connections, and messages that never end."""
+    host, _, port = attacker.target.grpc[attacker.number % len(attacker.target.grpc)].rpartition(":")
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _http2(4, 0, 0, b"")
+    head = _grpc_head("Publish")
+    # A message of 9 MB is announced, and what the window of a connection lets through of it.
+    begun = b"\x00" + struct.pack(">I", 9 << 20) + bytes(16_000)
+    held = attacker.sockets(4, lambda _: (host, int(port)))
+    for number, one in enumerate(held):
+        with contextlib.suppress(OSError):
+            one.sendall(preface)
+            for stream in range(1, 2_001, 2):
+                one.sendall(_http2(1, 4, stream, head))
+                if number % 2 and stream < 8:
+                    one.sendall(_http2(0, 0, stream, begun))
+                attacker.counts["calls"] += 1
+    while not attacker.is_over:
+        attacker.pause(1)
+    for one in held:
+        one.close()
 
 
 @gateway.attack("grpc-floods", setup=WITH_GATEWAY, prepare=_topic)

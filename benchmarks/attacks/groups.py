@@ -175,6 +175,49 @@ def share_groups(attacker: Attacker) -> None:
     attacker.insist(step)
 
 
+@groups.attack("share-group-names")
+def share_group_names(attacker: Attacker) -> None:
+    """Members of ever new share groups that subscribe to 10,000 topics which do not exist."""
+    numbers = itertools.count()
+    names = tuple(f"nothing-{number:08d}" for number in range(10_000))
+
+    def step(connection: BrokerConnection) -> None:
+        request = ShareGroupHeartbeatRequest(
+            group_id=f"names-{attacker.number}-{next(numbers)}",
+            member_id=str(uuid.uuid4()),
+            member_epoch=0,
+            subscribed_topic_names=names,
+        )
+        if attacker.ask(connection, request).error_code:
+            attacker.counts["refused"] += 1
+            attacker.pause()
+
+    attacker.insist(step)
+
+
+def _wide(attacker: Attacker) -> None:
+    attacker.create_topic("wide", partitions=200)
+
+
+@groups.attack("queues-of-new-groups", prepare=_wide)
+def queues_of_new_groups(attacker: Attacker) -> None:
+    """QueueReceive by ever new groups, on an empty topic with 200 partitions."""
+    numbers = itertools.count()
+
+    def step(connection: BrokerConnection) -> None:
+        request = QueueReceiveRequest(
+            group_id=f"wide-{attacker.number}-{next(numbers)}".ljust(200, "x"),
+            consumer="consumer",
+            topics=(QueueReceiveRequestTopic(topic="wide"),),
+            wait_ms=0,
+        )
+        if attacker.ask(connection, request).error_code:
+            attacker.counts["refused"] += 1
+            attacker.pause()
+
+    attacker.insist(step)
+
+
 def _queued(attacker: Attacker) -> None:
     attacker.create_topic("queued", partitions=50)
 

@@ -183,6 +183,20 @@ def init_producer_ids(attacker: Attacker) -> None:
     attacker.insist(lambda connection: attacker.ask(connection, request))
 
 
+@state.attack("transactional-ids")
+def transactional_ids(attacker: Attacker) -> None:
+    """InitProducerId under ever new transactional ids, each of nearly 8,000 characters."""
+
+    def step(connection: BrokerConnection) -> None:
+        name = f"{attacker.number}-{attacker.counts['requests']}-".ljust(7_900, "x")
+        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=10_000)
+        if attacker.ask(connection, request).error_code:
+            attacker.counts["refused"] += 1
+            attacker.pause()
+
+    attacker.insist(step)
+
+
 @state.attack("delayed-records", prepare=_topic_of_producers)
 def delayed_records(attacker: Attacker) -> None:
     """Records that are to be published in a year, 100 in a request."""
