@@ -31,7 +31,6 @@ from penstock.broker.encryption.segment_reseal import (
     ResealProgress,
     SegmentReseal,
     read_position,
-    write_position,
 )
 from penstock.broker.partitions.log_scrubber import ScrubbedLog
 from penstock.core.model import (
@@ -193,8 +192,9 @@ class KeyRotation:
         # Until the disk was looked at, nobody knows which keys are needed.
         self._in_use: KeysInUse = {}
         self._has_looked = False
-        # What is to be resealed when the pass is done.
+        # What is to be resealed when the pass is done, and nothing is being noted.
         self._reseal_next: ResealPosition | None = None
+        self._is_noting = False
         # Hears of rotations that nobody has asked for.
         self.on_due_rotation: OnRotated = _ignore
         self.metrics = EncryptionMetrics()
@@ -337,24 +337,22 @@ class KeyRotation:
         events.error("encryption.rotation_failed", error=error)
 
     def _note_reseal(self, *, is_new: bool, done: OnRotated) -> None:
-        """From here on it happens, whatever happens."""
+        """From here on it happens, whatever happens; if it cannot be noted, the earlier one goes on."""
         position = ResealPosition(self._runtime.clock.wall())
 
-        def noted(_: None) -> None:
-            self._asks = False
-            self._reseal.stop()
-            self._reseal_next = position
-            done(Rotated(self._vault.keys.current, is_new))
+        def noted(error: Exception | None) -> None:
+            self._asks = self._is_noting = False
+            if error is None:
+                self._reseal_next = position
+                done(Rotated(self._vault.keys.current, is_new))
+            else:
+                self._problem = str(error)
+                done(ApiError(ErrorKind.STORAGE_FAILED, f"the reseal could not be noted: {error}"))
             self._begin_pass()
 
-        def failed(error: Exception) -> None:
-            self._asks = False
-            self._problem = str(error)
-            done(ApiError(ErrorKind.STORAGE_FAILED, f"the reseal could not be noted: {error}"))
-            self._begin_pass()
-
-        work = partial(write_position, self._store.side_disk, position)
-        self._runtime.spawn.spawn(work, noted, failed, ExecutorKind.DISK)
+        self._is_noting = True
+        self._reseal_next = self._reseal.stop() or self._reseal_next
+        self._reseal.note(position, noted)
 
     def _look_later(self) -> None:
         wait_ms = min(max(self._options.rotation_interval_ms // 10, LOOK_MS_MIN), LOOK_MS_MAX)
@@ -460,7 +458,7 @@ class KeyRotation:
         unused = [name for name in self._vault.keys.secrets if name not in in_use and name != current]
         if unused:
             events.info("encryption.keys_not_needed", keys=unused)
-        if self._reseal_next is not None:
+        if self._reseal_next is not None and not self._is_noting:
             position, self._reseal_next = self._reseal_next, None
             self._reseal.start(position)
 

@@ -6,7 +6,8 @@
 A pass follows a rotation if it was asked for: whoever has an old master key and an old copy of the disk has
 the data keys in it, and what is still under those. It also encrypts what a log has in clear from before its
 batches were sealed. Where the pass is stands in the record `meta/reseal`, so that a node that is started
-again goes on there; some segments are written a second time then.
+again goes on there; some segments are written a second time then. The record is written in the order in which
+that was asked for: what a later pass has said does not go back to what an earlier one did.
 
 A segment is replaced as a repair replaces it (see `storage.log.refill`): the key table says first, durably,
 that the offsets may be under the new key as well, and the old file counts until the checkpoint names the new.
@@ -16,9 +17,10 @@ Left out: segments that are damaged stay as they are, and are named at the end. 
 key that they had.
 """
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from penstock.broker.partitions.log_scrubber import ScrubbedLog
 from penstock.broker.partitions.segment_verifier import SegmentVerifier
@@ -33,7 +35,7 @@ from penstock.core.model import (
     Timestamp,
 )
 from penstock.observability import log as events
-from penstock.runtime import ExecutorKind, Runtime, Timer
+from penstock.runtime import Executor, ExecutorKind, Runtime, Timer
 from penstock.storage.data_directory import META, RecordFileDamaged, read_record, write_record
 from penstock.storage.disk import Disk
 from penstock.storage.log import GoodBytes, PartitionLog, SegmentDraft, SegmentSummary
@@ -82,6 +84,38 @@ def write_position(disk: Disk, position: ResealPosition) -> None:
     write_record(disk, META, RECORD, position.encode())
 
 
+OnWritten: TypeAlias = Callable[[Exception | None], None]
+
+
+class PositionFile:
+    """The record on disk: one write at a time, in the order in which they are asked for."""
+
+    def __init__(self, spawn: Executor, disk: Disk) -> None:
+        self._spawn = spawn
+        self._disk = disk
+        self._waiting: deque[tuple[ResealPosition, OnWritten]] = deque()
+        self.is_busy = False
+
+    def write(self, position: ResealPosition, done: OnWritten) -> None:
+        """Note where the pass is; `done` is called later: that is durable, or an error says why not."""
+        self._waiting.append((position, done))
+        if not self.is_busy:
+            self._write_next()
+
+    def _write_next(self) -> None:
+        self.is_busy = bool(self._waiting)
+        if not self._waiting:
+            return
+        position, done = self._waiting.popleft()
+
+        def ended(error: Exception | None) -> None:
+            self._write_next()
+            done(error)
+
+        work = partial(write_position, self._disk, position)
+        self._spawn.spawn(work, ended, ended, ExecutorKind.DISK)
+
+
 class ResealProgress(NamedTuple):
     """How much of a pass is done; `left_out` names logs with segments that could not be written again."""
 
@@ -111,6 +145,7 @@ class SegmentReseal:
         self._on_bytes = on_bytes
         self._on_done = on_done
         self._position = ResealPosition(Timestamp(0))
+        self._file = PositionFile(runtime.spawn, side_disk)
         self._logs: list[ScrubbedLog] = []
         self._segments: list[Offset] = []
         self._logs_total = 0
@@ -133,6 +168,7 @@ class SegmentReseal:
         self.stop()
         self.is_running = True
         self._position = position
+        self._attempts = 0
         self._bytes_done = 0
         self._left_out = {}
         self._saved_at = self._runtime.clock.now()
@@ -142,13 +178,20 @@ class SegmentReseal:
         events.info("encryption.reseal_started", logs=self._logs_total)
         self._begin_log()
 
-    def stop(self) -> None:
-        """Stop; a start goes on from the last position that was noted."""
+    def note(self, position: ResealPosition, done: OnWritten) -> None:
+        """Bring to disk where the next pass begins. No pass runs: what it saved would come behind that."""
+        assert not self.is_running
+        self._file.write(position, done)
+
+    def stop(self) -> ResealPosition | None:
+        """Stop; returns from where a start goes on, None if no pass was running."""
+        former = self._position if self.is_running else None
         self.is_running = False
         self._pass += 1
         self._logs, self._segments = [], []
         if self._timer is not None:
             self._timer.cancel()
+        return former
 
     def _begin_log(self) -> None:
         """Have the next log that is sealed go on under another key, and find its full segments."""
@@ -279,27 +322,16 @@ class SegmentReseal:
         base = self._segments.pop()
         self._attempts = 0
         self._position = self._position._replace(log=_name(self._logs[-1]), segment=int(base))
-        if self._runtime.clock.now() - self._saved_at >= SAVE_NS:
+        if self._runtime.clock.now() - self._saved_at >= SAVE_NS and not self._file.is_busy:
             self._saved_at = self._runtime.clock.now()
-            self._save(_ignore)
+            self._file.write(self._position, _saved)
         self._later(0, self._next)
-
-    def _save(self, then: Callable[[None], None]) -> None:
-        position = self._position
-
-        def failed(error: Exception) -> None:
-            # A start does a little more again.
-            events.warning("encryption.reseal_position_not_saved", error=error)
-            then(None)
-
-        work = partial(write_position, self._disk, position)
-        self._runtime.spawn.spawn(work, then, failed, ExecutorKind.DISK)
 
     def _end(self) -> None:
         number = self._pass
-        self._position = self._position._replace(log=DONE, segment=-1)
 
-        def saved(_: None) -> None:
+        def ended(error: Exception | None) -> None:
+            _saved(error)
             if number != self._pass:
                 return
             self.is_running = False
@@ -308,7 +340,13 @@ class SegmentReseal:
             tell("encryption.reseal_completed", bytes=self._bytes_done, left_out=left_out)
             self._on_done()
 
-        self._save(saved)
+        self._file.write(self._position._replace(log=DONE, segment=-1), ended)
+
+
+def _saved(error: Exception | None) -> None:
+    if error is not None:
+        # A start does a little more again.
+        events.warning("encryption.reseal_position_not_saved", error=error)
 
 
 def _is_sealed(log: PartitionLog) -> bool:

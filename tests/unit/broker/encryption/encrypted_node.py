@@ -1,7 +1,10 @@
 """The logs, data directory and metadata snapshots of a node that encrypts, on a disk that may lose power."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
+from typing import Any
 from uuid import UUID
 
 from penstock.broker.cluster.raft_storage import SnapshotSeal, encode_snapshot, write_snapshot
@@ -20,6 +23,7 @@ from penstock.core.model import (
 )
 from penstock.core.raft import Configuration, Index, SnapshotMeta, Term
 from penstock.core.records import Record, check_batches, write_batch
+from penstock.runtime import ExecutorKind
 from penstock.storage.commit import GroupCommit
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import CrashableDisk
@@ -27,7 +31,7 @@ from penstock.storage.log import LogOptions, PartitionLog
 from penstock.storage.sealing import KeyVault
 from tests.property.raft.raft_arena import member_of
 from tests.support.key_vaults import CountedBytes, FixedKeys
-from tests.support.manual_runtime import HandSyncs, HandTimers, hand_runtime, settle
+from tests.support.manual_runtime import HandSyncs, HandTimer, HandTimers, InlineSpawn, hand_runtime, settle
 
 TOPIC = TopicId(UUID(int=7))
 DIRECTORY_ID = UUID(int=77)
@@ -50,6 +54,45 @@ class OpenLog:
         """Nobody repairs it here."""
 
 
+class SlowThreads(InlineSpawn):
+    """Threads of which those that do certain work are slow: they go on when the test says so."""
+
+    def __init__(self, timers: HandTimers) -> None:
+        super().__init__(timers)
+        self._slow: Callable[..., object] | None = None
+        self._waiting: list[tuple[Callable[[], Any], Callable[[Any], None], Callable[[Exception], None]]] = []
+
+    @property
+    def waiting(self) -> list[Callable[[], Any]]:
+        """What the slow threads have still to do."""
+        return [work for work, _, _ in self._waiting]
+
+    def hold(self, work: Callable[..., object] | None) -> None:
+        """From now on threads that call this function are slow, and no others; who waits goes on waiting."""
+        self._slow = work
+
+    def let_go(self, error: Exception | None = None) -> None:
+        """Let the threads that wait do their work, in the order of the requests, or fail with an error."""
+        waiting, self._waiting = self._waiting, []
+        for work, done, failed in waiting:
+            if error is None:
+                super().spawn(work, done, failed, ExecutorKind.DISK)
+            else:
+                self._timers.soon(partial(failed, error))
+
+    def spawn(
+        self,
+        work: Callable[[], Any],
+        done: Callable[[Any], None],
+        failed: Callable[[Exception], None],
+        lane: ExecutorKind,
+    ) -> HandTimer:
+        if self._slow is None or getattr(work, "func", work) is not self._slow:
+            return super().spawn(work, done, failed, lane)
+        self._waiting.append((work, done, failed))
+        return HandTimer(lambda: None)
+
+
 class EncryptedNode:
     """Opens, or makes, everything that is encrypted; `service` outlives the node, as a keyring does."""
 
@@ -61,11 +104,13 @@ class EncryptedNode:
         logs: int = 2,
         options: LogOptions = OPTIONS,
         interval_ms: int = 0,
+        reseal_bytes_per_second: int = 32 << 20,
     ) -> None:
         self.disk = disk
         self.service = service
         self.timers, self.syncs = HandTimers(), HandSyncs()
-        runtime = hand_runtime(self.timers, self.syncs)
+        self.threads = SlowThreads(self.timers)
+        runtime = replace(hand_runtime(self.timers, self.syncs), spawn=self.threads)
         # Keys of one start are not those of another.
         random = CountedBytes(next(_STARTS) * 10_000)
         self.vault = KeyVault(service, service.load(), random)
@@ -79,7 +124,10 @@ class EncryptedNode:
         self.logs = [self._open(index, options) for index in range(logs)]
         store = EncryptedStore(self.vault, self.directory, disk, lambda: self.seal)
         self.rotation = KeyRotation(
-            runtime, store, lambda: list(self.logs), KeyRotationOptions("keyring", interval_ms)
+            runtime,
+            store,
+            lambda: list(self.logs),
+            KeyRotationOptions("keyring", interval_ms, reseal_bytes_per_second),
         )
 
     def _open(self, index: int, options: LogOptions) -> OpenLog:
