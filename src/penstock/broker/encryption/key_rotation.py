@@ -188,6 +188,8 @@ class KeyRotation:
         self._total = 0
         # Whether the pass is done with the logs.
         self._has_logs = False
+        # Whether a thread is at the files that are no logs, of whichever pass.
+        self._has_thread = False
         self._idle_passes = 0
         # Until the disk was looked at, nobody knows which keys are needed.
         self._in_use: KeysInUse = {}
@@ -411,31 +413,35 @@ class KeyRotation:
             self._runtime.timers.soon(lambda: self._pump() if number == self._pass else None)
 
     def _rewrap_files(self) -> None:
-        """What is no log, and then a look at what is on disk, in a thread."""
-        store, vault, number = self._store, self._vault, self._pass
-        seal, disk = store.snapshot_seal(), store.side_disk
+        """What is no log, and then a look at what is on disk, in a thread.
 
-        def work() -> tuple[int, KeysInUse]:
-            count = int(store.directory.rewrap(vault, disk))
-            if store.directory.note_tables(vault, disk):
-                events.info("encryption.tables_complete")
-            if seal is not None:
-                count += rewrap_snapshots(disk, seal)
-            return count, keys_in_use(disk, store.directory)
+        One at a time: a slow one of an earlier pass could bring back what is under a former key.
+        """
+        if self._has_thread:
+            return
+        self._has_thread, number = True, self._pass
 
         def found(result: tuple[int, KeysInUse]) -> None:
             count, in_use = result
             self.metrics.rewrapped.count += count
-            if number == self._pass:
+            if self._thread_ended(number):
                 self._passed(in_use)
 
         def failed(error: Exception) -> None:
             events.warning("encryption.rewrap_failed", error=error)
-            if number == self._pass and not self._is_closed:
+            if self._thread_ended(number):
                 self._problem = str(error)
                 self._again()
 
+        work = partial(_rewrap, self._store, self._store.snapshot_seal())
         self._runtime.spawn.spawn(work, found, failed, ExecutorKind.DISK)
+
+    def _thread_ended(self, number: int) -> bool:
+        """Returns whether it was that of the latest pass; otherwise that one has its turn, if it waits."""
+        self._has_thread = False
+        if number != self._pass and self._has_logs and not self._is_closed:
+            self._rewrap_files()
+        return number == self._pass
 
     def _again(self) -> None:
         deadline = Instant(self._runtime.clock.now() + RETRY_NS)
@@ -471,6 +477,17 @@ class KeyRotation:
     def _age_seconds(self) -> float:
         created_ms = self._vault.keys.created_ms
         return -1.0 if created_ms < 0 else (self._runtime.clock.wall() - created_ms) / 1000
+
+
+def _rewrap(store: EncryptedStore, seal: SnapshotSeal | None) -> tuple[int, KeysInUse]:
+    """Have what is no log under the current key; returns how much that was, and what is on disk. Blocks."""
+    disk, vault = store.side_disk, store.vault
+    count = int(store.directory.rewrap(vault, disk))
+    if store.directory.note_tables(vault, disk):
+        events.info("encryption.tables_complete")
+    if seal is not None:
+        count += rewrap_snapshots(disk, seal)
+    return count, keys_in_use(disk, store.directory)
 
 
 def _old(in_use: KeysInUse, current: str) -> KeysInUse:

@@ -1,5 +1,6 @@
 """Master keys of a running node: what is written again, what a power cut leaves, and which key is needed."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random  # noqa: TID251  seeded
 
@@ -11,6 +12,7 @@ from penstock.broker.encryption.keys_in_use import keys_in_use
 from penstock.broker.encryption.segment_reseal import read_position
 from penstock.core.model import ApiError, ErrorKind, StorageError
 from penstock.storage.disk import CrashableDisk, PowerCut
+from penstock.storage.disk.memory import CrashableFile
 from penstock.storage.sealing import KeyUnavailable, MasterKeys
 from tests.support.key_vaults import FixedKeys
 from tests.support.recorded_events import recorded_events
@@ -378,3 +380,41 @@ def test_a_damaged_segment_is_left_out_of_a_reseal_and_named() -> None:
     assert events.named("encryption.segment_not_resealed")
     # The other segments are done.
     assert node.rotation.metrics.resealed_bytes.count > 1_000
+
+
+class InterruptedDisk(CrashableDisk):
+    """A disk on which something else happens while a thread is about to write the keys of the directory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.interrupt: Callable[[], None] | None = None
+
+    def open(
+        self, path: str, *, create: bool = False, exclusive: bool = False, readonly: bool = False
+    ) -> CrashableFile:
+        if create and path.startswith("meta/encryption") and self.interrupt is not None:
+            interrupt, self.interrupt = self.interrupt, None
+            interrupt()
+        return super().open(path, create=create, exclusive=exclusive, readonly=readonly)
+
+
+def test_a_slow_thread_does_not_bring_back_a_key_that_was_rotated_meanwhile() -> None:
+    disk, service = InterruptedDisk(), FixedKeys("old")
+    disk.make_directory("")
+    EncryptedNode(disk, service).fill().close()
+    service.names = ("old", "new")
+    node = EncryptedNode(disk, service)
+    replies: list[Rotated | ApiError] = []
+
+    def rotate() -> None:
+        node.rotation.rotate(replies.append)
+        node.go_on(1)
+
+    disk.interrupt = rotate
+    node.rotation.start()
+    node.finish()
+
+    (reply,) = replies
+    assert isinstance(reply, Rotated)
+    assert set(keys_in_use(disk, node.directory)) == {reply.current}
+    assert [use.name for use in node.rotation.status.keys] == [reply.current]
