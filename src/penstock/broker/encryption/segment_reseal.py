@@ -152,6 +152,8 @@ class SegmentReseal:
         self._attempts = 0
         self._verifier = SegmentVerifier(runtime)
         self._timer: Timer | None = None
+        # What the timer is for, while no thread has it.
+        self._paused: SegmentDraft | None = None
         # Work of an earlier pass that ends later counts no more.
         self._pass = 0
         self._bytes_done = 0
@@ -191,6 +193,9 @@ class SegmentReseal:
         self._logs, self._segments = [], []
         if self._timer is not None:
             self._timer.cancel()
+        if self._paused is not None:
+            draft, self._paused = self._paused, None
+            self._cancel(draft)
         return former
 
     def _begin_log(self) -> None:
@@ -267,7 +272,12 @@ class SegmentReseal:
             count = draft.size_bytes - before
             self._bytes_done += count
             self._on_bytes(count)
-            self._later(count, lambda: then(draft) if number == self._pass else self._cancel(draft))
+            self._paused = draft
+            self._later(count, go_on)
+
+        def go_on() -> None:
+            self._paused = None
+            then(draft)
 
         def failed(error: Exception) -> None:
             self._cancel(draft)

@@ -164,3 +164,20 @@ def test_a_reseal_that_was_promised_does_not_begin_while_another_one_is_noted() 
 
     assert len(replies) == 2
     assert len(events.named("encryption.reseal_completed")) == 1
+
+
+def test_a_reseal_that_is_stopped_for_another_one_leaves_no_files_and_no_keys_of_segments_under_way() -> None:
+    first = first_reseal(SLOW)
+    node = first.node
+    node.threads.hold(None)
+    node.threads.let_go()
+    node.settle()
+    # What was written of the next segment has its time now.
+    node.go_on(1)
+    assert any(path.endswith(".tmp") for path in node.disk.files())
+
+    node.rotation.rotate(first.replies.append, reseal=True)
+    node.settle()
+
+    assert [path for path in node.disk.files() if path.endswith(".tmp")] == []
+    assert [one.log.keys.table.candidates for one in node.logs if one.log.keys is not None] == [(), ()]
