@@ -458,10 +458,11 @@ class LogManager:
         if vault is None:
             done()
             return
+        former = vault.keys.current
 
         def loaded(keys: MasterKeys) -> None:
             try:
-                vault.adopt(keys)
+                vault.adopt_read(keys, former)
             except KeyUnavailable as error:
                 failed(error)
                 return

@@ -92,6 +92,17 @@ class KeyVault:
             self.on_other_key()
         return is_other
 
+    def adopt_read(self, keys: MasterKeys, former: str) -> bool:
+        """Like `adopt`, for what was asked of the service while `former` was the current key.
+
+        If another one is by now, a rotation has overtaken this: what was read is older, and that one stays.
+        """
+        current, created_ms = self.keys.current, self.keys.created_ms
+        if current != former:
+            secrets = {current: self.keys.secrets[current], **keys.secrets}
+            keys = MasterKeys(secrets, current, created_ms)
+        return self.adopt(keys)
+
     def of(self, topic_id: TopicId, partition: PartitionIndex) -> "LogVault":
         """What the log of a partition uses."""
         return LogVault(self, topic_id.bytes + _PARTITION.pack(partition))

@@ -110,7 +110,7 @@ class EncryptedNode:
         self.service = service
         self.timers, self.syncs = HandTimers(), HandSyncs()
         self.threads = SlowThreads(self.timers)
-        runtime = replace(hand_runtime(self.timers, self.syncs), spawn=self.threads)
+        self.runtime = replace(hand_runtime(self.timers, self.syncs), spawn=self.threads)
         # Keys of one start are not those of another.
         random = CountedBytes(next(_STARTS) * 10_000)
         self.vault = KeyVault(service, service.load(), random)
@@ -124,7 +124,7 @@ class EncryptedNode:
         self.logs = [self._open(index, options) for index in range(logs)]
         store = EncryptedStore(self.vault, self.directory, disk, lambda: self.seal)
         self.rotation = KeyRotation(
-            runtime,
+            self.runtime,
             store,
             lambda: list(self.logs),
             KeyRotationOptions("keyring", interval_ms, reseal_bytes_per_second),

@@ -10,6 +10,7 @@ from penstock.broker.cluster.raft_storage import read_snapshot
 from penstock.broker.encryption.key_rotation import Rotated, RotationPhase
 from penstock.broker.encryption.keys_in_use import keys_in_use
 from penstock.broker.encryption.segment_reseal import read_position
+from penstock.broker.partitions.log_manager import LogManager, LogStore
 from penstock.core.model import ApiError, ErrorKind, StorageError
 from penstock.storage.disk import CrashableDisk, PowerCut
 from penstock.storage.disk.memory import CrashableFile
@@ -418,3 +419,36 @@ def test_a_slow_thread_does_not_bring_back_a_key_that_was_rotated_meanwhile() ->
     assert isinstance(reply, Rotated)
     assert set(keys_in_use(disk, node.directory)) == {reply.current}
     assert [use.name for use in node.rotation.status.keys] == [reply.current]
+
+
+class InterruptedKeys(FixedKeys):
+    """A key service that is slow: something else happens between what it reads and its reply."""
+
+    interrupt: Callable[[], None] | None = None
+
+    def load(self) -> MasterKeys:
+        keys = super().load()
+        if self.interrupt is not None:
+            interrupt, self.interrupt = self.interrupt, None
+            interrupt()
+        return keys
+
+
+def test_keys_that_were_read_before_a_rotation_and_come_after_it_do_not_undo_it() -> None:
+    service = InterruptedKeys("old")
+    node = node_with_records(service)
+    node.rotation.start()
+    node.finish()
+    logs = LogManager(node.runtime, LogStore(node.disk, node.disk, node.commit, vault=node.vault))
+    replies: list[Rotated | ApiError] = []
+
+    service.interrupt = lambda: replies.append(node.rotate())
+    # As when a log needs a key that is missing.
+    logs.reload_keys(lambda: None)
+    node.finish()
+
+    (reply,) = replies
+    assert isinstance(reply, Rotated)
+    assert node.vault.keys.current == reply.current
+    assert set(keys_in_use(node.disk, node.directory)) == {reply.current}
+    assert node.rotation.metrics.rotations.count == 1

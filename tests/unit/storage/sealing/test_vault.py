@@ -81,6 +81,20 @@ def test_a_rotation_brings_a_key_and_what_is_under_the_old_one_still_opens() -> 
     assert vault.open_envelope(before, b"log") == CONTENT
 
 
+def test_keys_that_were_asked_for_before_a_rotation_do_not_undo_it_and_open_what_they_open() -> None:
+    vault = vault_of("old")
+    former, others = vault.keys.current, vault_of("other", "old")
+    under_other = vault_of("other").close_envelope(CONTENT, b"log")
+    vault.adopt(vault.service.rotate(7))
+
+    assert not vault.adopt_read(others.keys, former)
+
+    assert vault.keys.current == "of 7"
+    assert vault.open_envelope(under_other, b"log") == CONTENT
+    assert vault.adopt_read(FixedKeys("old", "of 7", "newer").load(), vault.keys.current)
+    assert vault.keys.current == "newer"
+
+
 def test_keys_that_are_gone_at_their_source_stay_until_the_node_ends() -> None:
     vault = vault_of("old")
     before = vault.close_envelope(CONTENT, b"log")
