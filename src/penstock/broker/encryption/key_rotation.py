@@ -197,6 +197,8 @@ class KeyRotation:
         # What is to be resealed when the pass is done, and nothing is being noted.
         self._reseal_next: ResealPosition | None = None
         self._is_noting = False
+        # What an earlier run has promised is part of what this one has.
+        self._has_noted = False
         # Hears of rotations that nobody has asked for.
         self.on_due_rotation: OnRotated = _ignore
         self.metrics = EncryptionMetrics()
@@ -219,8 +221,8 @@ class KeyRotation:
         self._is_started = True
 
         def found(position: ResealPosition | None) -> None:
-            if position is not None and not position.is_done:
-                self._reseal_next = self._reseal_next or position
+            if position is not None and not position.is_done and not self._has_noted:
+                self._reseal_next = position
             if not self._is_passing:
                 self._begin_pass()
 
@@ -345,7 +347,7 @@ class KeyRotation:
         def noted(error: Exception | None) -> None:
             self._asks = self._is_noting = False
             if error is None:
-                self._reseal_next = position
+                self._reseal_next, self._has_noted = position, True
                 done(Rotated(self._vault.keys.current, is_new))
             else:
                 self._problem = str(error)

@@ -1,5 +1,6 @@
 """Where a reseal is, as `meta/reseal` says it: what slow threads, failures and power cuts make of it."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random  # noqa: TID251  seeded
@@ -10,6 +11,7 @@ from penstock.broker.encryption.key_rotation import Rotated
 from penstock.broker.encryption.segment_reseal import read_position, write_position
 from penstock.core.model import ApiError, StorageError
 from penstock.storage.disk import CrashableDisk, PowerCut
+from penstock.storage.disk.memory import CrashableFile
 from tests.support.key_vaults import FixedKeys
 from tests.support.recorded_events import recorded_events
 from tests.unit.broker.encryption.encrypted_node import EncryptedNode, blank_disk
@@ -41,8 +43,9 @@ class FirstReseal:
         return any(isinstance(reply, Rotated) for reply in self.replies)
 
 
-def first_reseal(bytes_per_second: int) -> FirstReseal:
-    node = EncryptedNode(blank_disk(), FixedKeys("old"), reseal_bytes_per_second=bytes_per_second).fill()
+def first_reseal(bytes_per_second: int, disk: CrashableDisk | None = None) -> FirstReseal:
+    service = FixedKeys("old")
+    node = EncryptedNode(disk or blank_disk(), service, reseal_bytes_per_second=bytes_per_second).fill()
     node.rotation.start()
     node.finish()
     at_first = node.keys_on_disk()
@@ -181,3 +184,41 @@ def test_a_reseal_that_is_stopped_for_another_one_leaves_no_files_and_no_keys_of
 
     assert [path for path in node.disk.files() if path.endswith(".tmp")] == []
     assert [one.log.keys.table.candidates for one in node.logs if one.log.keys is not None] == [(), ()]
+
+
+class SlowReads(CrashableDisk):
+    """A disk on which something else happens while a thread reads the position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.interrupt: Callable[[], None] | None = None
+
+    def open(
+        self, path: str, *, create: bool = False, exclusive: bool = False, readonly: bool = False
+    ) -> CrashableFile:
+        file = super().open(path, create=create, exclusive=exclusive, readonly=readonly)
+        if readonly and path == "meta/reseal" and self.interrupt is not None:
+            interrupt, self.interrupt = self.interrupt, None
+            interrupt()
+        return file
+
+
+def test_a_position_that_is_read_at_the_start_does_not_count_if_a_reseal_was_promised_meanwhile() -> None:
+    disk = SlowReads()
+    disk.make_directory("")
+    first = first_reseal(SLOW, disk)
+    first.node.threads.let_go()
+    first.node.settle()
+    first.node.close()
+    again = EncryptedNode(disk, first.node.service, reseal_bytes_per_second=SLOW)
+
+    def promise() -> None:
+        again.rotation.rotate(first.replies.append, reseal=True)
+        again.go_on(1)
+
+    disk.interrupt = promise
+    again.rotation.start()
+    again.finish()
+
+    assert first.is_promised
+    assert in_both(first.former, again.keys_on_disk()) == []
