@@ -309,6 +309,9 @@ class KeyRotation:
 
         def failed(error: Exception) -> None:
             self._asks = False
+            if self._vault.keys.current != former:
+                # Somebody else has read it in the meantime.
+                self._on_other_key()
             self._failed(error)
             done(ApiError(ErrorKind.STORAGE_FAILED, str(error)))
 

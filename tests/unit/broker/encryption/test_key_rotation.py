@@ -30,11 +30,28 @@ def node_with_records(service: FixedKeys | None = None, interval_ms: int = 0) ->
     return EncryptedNode(blank_disk(), service or FixedKeys("old"), interval_ms=interval_ms).fill()
 
 
+class InterruptedKeys(FixedKeys):
+    """A key service that is slow: something else happens between what it reads and its reply."""
+
+    interrupt: Callable[[], None] | None = None
+
+    def load(self) -> MasterKeys:
+        keys = super().load()
+        if self.interrupt is not None:
+            interrupt, self.interrupt = self.interrupt, None
+            interrupt()
+        return keys
+
+
 class FailingKeys(FixedKeys):
     """A key service that has no answer to a rotation."""
 
     def rotate(self, now_ms: int) -> MasterKeys:
         raise KeyUnavailable("the keyring cannot be written: no space left")
+
+
+class UnwillingKeys(InterruptedKeys, FailingKeys):
+    """A key service that is slow, and has no key to give."""
 
 
 class SameKeys(FixedKeys):
@@ -421,19 +438,6 @@ def test_a_slow_thread_does_not_bring_back_a_key_that_was_rotated_meanwhile() ->
     assert [use.name for use in node.rotation.status.keys] == [reply.current]
 
 
-class InterruptedKeys(FixedKeys):
-    """A key service that is slow: something else happens between what it reads and its reply."""
-
-    interrupt: Callable[[], None] | None = None
-
-    def load(self) -> MasterKeys:
-        keys = super().load()
-        if self.interrupt is not None:
-            interrupt, self.interrupt = self.interrupt, None
-            interrupt()
-        return keys
-
-
 def test_keys_that_were_read_before_a_rotation_and_come_after_it_do_not_undo_it() -> None:
     service = InterruptedKeys("old")
     node = node_with_records(service)
@@ -451,4 +455,24 @@ def test_keys_that_were_read_before_a_rotation_and_come_after_it_do_not_undo_it(
     assert isinstance(reply, Rotated)
     assert node.vault.keys.current == reply.current
     assert set(keys_in_use(node.disk, node.directory)) == {reply.current}
+    assert node.rotation.metrics.rotations.count == 1
+
+
+def test_another_current_key_that_is_read_counts_also_if_the_rotation_that_is_asked_for_then_fails() -> None:
+    service = UnwillingKeys("old")
+    node = node_with_records(service)
+    node.rotation.start()
+    node.finish()
+
+    def read_again() -> None:
+        service.names = ("old", "another node's")
+        node.vault.adopt(service.load())
+
+    service.interrupt = read_again
+    reply = node.rotate()
+    node.finish()
+
+    assert isinstance(reply, ApiError)
+    assert "no space left" in node.rotation.status.problem
+    assert set(keys_in_use(node.disk, node.directory)) == {"another node's"}
     assert node.rotation.metrics.rotations.count == 1
