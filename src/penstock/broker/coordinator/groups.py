@@ -91,6 +91,8 @@ POSITION_METADATA_PART = 1_024
 SMALL_MEMBERS_FACTOR = 8
 # Clients of one host get this part of it.
 HOST_PART = 2
+# Share groups get this part: those that may have queues are kept until somebody deletes them.
+SHARE_PART = 2
 # Records have room for 32,767 bytes, whatever the characters.
 GROUP_ID_CHARS_MAX = 8_000
 # Groups in a list that are looked at in one turn.
@@ -224,6 +226,7 @@ class GroupService:
             has_room=self._has_room,
             metadata_room=self._metadata_room,
             has_member_room=self._has_member_room,
+            has_share_room=self._has_share_room,
         )
         self._position_bytes_max = options.position_bytes_max
         self._position_metadata_bytes_max = options.position_metadata_bytes_max
@@ -283,13 +286,25 @@ class GroupService:
 
     def _has_member_room(self, host: str, size_bytes: int) -> bool:
         """Whether a client of this host may have so many bytes kept, over all coordinators of this node."""
-        bytes_max = self._metadata_bytes_max
+        held = self._held
+        return self._fits(size_bytes, held.total, held.of(host), 1)
+
+    def _has_share_room(self, host: str, size_bytes: int) -> bool:
+        """Whether a client of this host may have so many bytes kept of a share group."""
+        if not self._has_member_room(host, size_bytes):
+            return False
+        held = [each.machine.image.shares_held for each in self._coordinators]
+        of_host = sum([each.of(host) for each in held])
+        return self._fits(size_bytes, sum([each.total for each in held]), of_host, SHARE_PART)
+
+    def _fits(self, size_bytes: int, held_bytes: int, of_host_bytes: int, part: int) -> bool:
+        """Whether so much more fits into a part of the memory of groups, and a host's share of it."""
+        bytes_max = self._metadata_bytes_max // part
         if size_bytes <= self._small_metadata_bytes:
             bytes_max *= SMALL_MEMBERS_FACTOR
-        held = self._held
-        if held.total + size_bytes > bytes_max:
+        if held_bytes + size_bytes > bytes_max:
             return False
-        return held.of(host) + size_bytes <= bytes_max // HOST_PART
+        return of_host_bytes + size_bytes <= bytes_max // HOST_PART
 
     @property
     def positions(self) -> int:

@@ -18,10 +18,10 @@ from typing import NamedTuple, TypeAlias, TypeVar, assert_never
 
 from penstock.core.groups.commands import NO_OWN_TIMEOUT, MemberProtocol
 from penstock.core.groups.held_bytes import (
-    GROUP_BYTES,
     MEMBER_BYTES,
     NAME_BYTES,
     NO_HOST,
+    GroupBytes,
     HeldBytes,
     names_bytes,
     partitions_bytes,
@@ -207,45 +207,24 @@ ConsumerFact: TypeAlias = StoredFact | DeletedFact
 F = TypeVar("F")
 
 
-class _MemberBytes(NamedTuple):
-    """What a member of a group takes in memory, and the host of its client."""
-
-    host: str = NO_HOST
-    said: int = 0
-    target: int = 0
-    current: int = 0
-
-    def total(self) -> int:
-        return self.said + self.target + self.current
-
-
-_NOTHING_PAID = _MemberBytes()
-
-
 @dataclass(slots=True)
 class StoredConsumerGroup:
     """The last fact of every key of one group."""
 
+    # What it takes in memory.
+    paid: GroupBytes = field(compare=False, repr=False)
     group: ConsumerGroupStored | None = None
     target_epoch: TargetEpochStored | None = None
     members: dict[str, ConsumerMemberStored] = field(default_factory=dict)
     targets: dict[str, TargetAssignmentStored] = field(default_factory=dict)
     current: dict[str, CurrentAssignmentStored] = field(default_factory=dict)
     patterns: dict[str, PatternResolved] = field(default_factory=dict)
-    # Where it is counted what the group takes; by member, whose client pays, and for what.
-    _held: HeldBytes = field(default_factory=HeldBytes, compare=False, repr=False)
-    _paid: dict[str, "_MemberBytes"] = field(default_factory=dict, compare=False, repr=False)
-    _payer: str = field(default=NO_HOST, compare=False, repr=False)
 
-    def begin(self, first: StoredFact, held: HeldBytes) -> None:
+    @classmethod
+    def begun(cls, first: StoredFact, held: HeldBytes) -> "StoredConsumerGroup":
         """There is such a group now: the client of its first member pays for it."""
-        self._held = held
-        if isinstance(first, ConsumerMemberStored):
-            self._payer = first.client_host
-        held.add(self._payer, GROUP_BYTES + text_bytes(first.group_id))
-
-    def end(self, group_id: str) -> None:
-        self._held.add(self._payer, -GROUP_BYTES - text_bytes(group_id))
+        payer = first.client_host if isinstance(first, ConsumerMemberStored) else NO_HOST
+        return cls(GroupBytes(held, payer, first.group_id))
 
     def store(self, fact: StoredFact) -> None:
         match fact:
@@ -253,16 +232,16 @@ class StoredConsumerGroup:
                 self.group = fact
             case ConsumerMemberStored():
                 self.members[fact.member_id] = fact
-                self._pay(fact.member_id, said=fact.held_bytes(), host=fact.client_host)
+                self.paid.pay(fact.member_id, said=fact.held_bytes(), host=fact.client_host)
             case TargetEpochStored():
                 self.target_epoch = fact
             case TargetAssignmentStored():
                 self.targets[fact.member_id] = fact
-                self._pay(fact.member_id, target=partitions_bytes(fact.partitions))
+                self.paid.pay(fact.member_id, target=partitions_bytes(fact.partitions))
             case CurrentAssignmentStored():
                 self.current[fact.member_id] = fact
                 current = partitions_bytes(fact.assigned) + partitions_bytes(fact.revoking)
-                self._pay(fact.member_id, current=current)
+                self.paid.pay(fact.member_id, current=current)
             case PatternResolved():
                 self._replace_pattern(fact.pattern, fact)
             case _:
@@ -275,15 +254,15 @@ class StoredConsumerGroup:
                 self.group = None
             case ConsumerMemberDeleted():
                 self.members.pop(fact.member_id, None)
-                self._pay(fact.member_id, said=0)
+                self.paid.pay(fact.member_id, said=0)
             case TargetEpochDeleted():
                 self.target_epoch = None
             case TargetAssignmentDeleted():
                 self.targets.pop(fact.member_id, None)
-                self._pay(fact.member_id, target=0)
+                self.paid.pay(fact.member_id, target=0)
             case CurrentAssignmentDeleted():
                 self.current.pop(fact.member_id, None)
-                self._pay(fact.member_id, current=0)
+                self.paid.pay(fact.member_id, current=0)
             case PatternDeleted():
                 self._replace_pattern(fact.pattern, None)
             case _:
@@ -311,39 +290,12 @@ class StoredConsumerGroup:
         if self.target_epoch is not None:
             yield self.target_epoch
 
-    def _pay(
-        self,
-        member_id: str,
-        *,
-        said: int | None = None,
-        target: int | None = None,
-        current: int | None = None,
-        host: str | None = None,
-    ) -> None:
-        """Count what a member takes: what is not given is as it was."""
-        before = self._paid.get(member_id, _NOTHING_PAID)
-        after = _MemberBytes(
-            before.host if host is None else host,
-            before.said if said is None else said,
-            before.target if target is None else target,
-            before.current if current is None else current,
-        )
-        if after.host == before.host:
-            self._held.add(after.host, after.total() - before.total())
-        else:
-            self._held.add(before.host, -before.total())
-            self._held.add(after.host, after.total())
-        if after.total():
-            self._paid[member_id] = after
-        else:
-            self._paid.pop(member_id, None)
-
     def _replace_pattern(self, pattern: str, fact: PatternResolved | None) -> None:
         before = self.patterns.get(pattern)
         if before is not None:
-            self._held.add(self._payer, -before.held_bytes())
+            self.paid.pay_of_group(-before.held_bytes())
         if fact is not None:
-            self._held.add(self._payer, fact.held_bytes())
+            self.paid.pay_of_group(fact.held_bytes())
             self.patterns[pattern] = fact
         elif before is not None:
             del self.patterns[pattern]

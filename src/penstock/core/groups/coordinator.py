@@ -102,9 +102,9 @@ class GroupCoordinator:
     def size(self) -> int:
         """How many facts `snapshot` has."""
         image = self._image
-        # Asked with every append: no call where there are none.
-        shares = sum([group.size() for group in image.shares.values()]) if image.shares else 0
-        return len(image.groups) + image.consumer_facts + shares + image.positions + len(image.pending)
+        # Asked with every append.
+        typed = image.consumer_facts + image.share_facts
+        return len(image.groups) + typed + image.positions + len(image.pending)
 
     def snapshot(self) -> Iterator[Fact]:
         """The durable state as facts, each as it is when the iterator reaches it.

@@ -31,7 +31,7 @@ from penstock.core.groups.offset_facts import (
     metadata_bytes,
     position_bytes,
 )
-from penstock.core.groups.share_facts import ShareFact, StoredShareGroup
+from penstock.core.groups.share_facts import ShareFact, ShareFactDeleted, ShareRecordKind, StoredShareGroup
 from penstock.core.model import LeaderEpoch, Timestamp, TopicName, TopicPartition
 from penstock.core.values import dataclass
 
@@ -127,11 +127,16 @@ class GroupImage:
     metadata_bytes: int = 0
     # How many positions groups have in a topic.
     topics: dict[TopicName, dict[str, int]] = field(default_factory=dict, compare=False, repr=False)
-    # What groups and their members take in memory, and how many facts consumer groups are.
+    # What groups and their members take in memory, and of that share groups; how many facts they are.
     held: HeldBytes = field(default_factory=HeldBytes, compare=False, repr=False)
+    shares_held: HeldBytes = field(default_factory=HeldBytes, compare=False, repr=False)
     consumer_facts: int = 0
+    share_facts: int = 0
     # Groups that have lost their last member or position, the last ones at the end.
     emptied: EmptiedGroups = field(default_factory=EmptiedGroups, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.shares_held.join(self.held)
 
     def apply(self, fact: Fact) -> None:
         """Total: any fact may follow any other, a tombstone of nothing included."""
@@ -228,8 +233,7 @@ class GroupImage:
         if group is None:
             if not isinstance(fact, StoredFact):
                 return
-            group = self.consumers[fact.group_id] = StoredConsumerGroup()
-            group.begin(fact, self.held)
+            group = self.consumers[fact.group_id] = StoredConsumerGroup.begun(fact, self.held)
         else:
             self.consumer_facts -= group.size()
         if isinstance(fact, StoredFact):
@@ -238,7 +242,7 @@ class GroupImage:
             group.delete(fact)
         if group.is_gone:
             del self.consumers[fact.group_id]
-            group.end(fact.group_id)
+            group.paid.end()
         else:
             if not group.members and isinstance(fact, ConsumerMemberDeleted):
                 self.emptied.add(fact.group_id)
@@ -247,10 +251,20 @@ class GroupImage:
     def _apply_share(self, fact: ShareFact) -> None:
         group = self.shares.get(fact.group_id)
         if group is None:
-            group = self.shares[fact.group_id] = StoredShareGroup()
+            if isinstance(fact, ShareFactDeleted):
+                return
+            group = self.shares[fact.group_id] = StoredShareGroup.begun(fact, self.shares_held)
+        else:
+            self.share_facts -= group.size()
         group.apply(fact)
         if group.is_gone:
             del self.shares[fact.group_id]
+            group.paid.end()
+        else:
+            is_removal = isinstance(fact, ShareFactDeleted) and fact.kind is ShareRecordKind.MEMBER
+            if is_removal and group.is_disused:
+                self.emptied.add(fact.group_id)
+            self.share_facts += group.size()
 
     def _delete_offset(self, fact: OffsetDeleted) -> None:
         self.pending.supersede(fact.group_id, fact.partition)

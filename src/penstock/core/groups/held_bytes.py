@@ -8,6 +8,8 @@ low by much: what clients choose (names, ids, metadata, subscriptions) is counte
 around it by constants.
 """
 
+from typing import NamedTuple
+
 from penstock.core.groups.partition_sets import PartitionSet
 
 # The objects that a group takes, with its metrics; a member; an id that was given out.
@@ -76,3 +78,67 @@ class HeldBytes:
             return
         for host, size_bytes in self._by_host.items():
             whole.add(host, -size_bytes)
+
+
+class _MemberBytes(NamedTuple):
+    """What a member of a group takes in memory, and the host of its client."""
+
+    host: str = NO_HOST
+    said: int = 0
+    target: int = 0
+    current: int = 0
+
+    def total(self) -> int:
+        return self.said + self.target + self.current
+
+
+_NOTHING_PAID = _MemberBytes()
+
+
+class GroupBytes:
+    """What one group takes: each member's host pays for it, and one of them for what is no member's."""
+
+    __slots__ = ("_held", "_of_group", "_paid", "_payer")
+
+    def __init__(self, held: HeldBytes, payer: str, group_id: str) -> None:
+        self._held = held
+        self._payer = payer
+        self._paid: dict[str, _MemberBytes] = {}
+        self._of_group = 0
+        self.pay_of_group(GROUP_BYTES + text_bytes(group_id))
+
+    def pay_of_group(self, more_bytes: int) -> None:
+        """Count more, or less, that is no member's."""
+        self._of_group += more_bytes
+        self._held.add(self._payer, more_bytes)
+
+    def pay(
+        self,
+        member_id: str,
+        *,
+        said: int | None = None,
+        target: int | None = None,
+        current: int | None = None,
+        host: str | None = None,
+    ) -> None:
+        """Count what a member takes: what is not given is as it was."""
+        before = self._paid.get(member_id, _NOTHING_PAID)
+        after = _MemberBytes(
+            before.host if host is None else host,
+            before.said if said is None else said,
+            before.target if target is None else target,
+            before.current if current is None else current,
+        )
+        if after.host == before.host:
+            self._held.add(after.host, after.total() - before.total())
+        else:
+            self._held.add(before.host, -before.total())
+            self._held.add(after.host, after.total())
+        if after.total():
+            self._paid[member_id] = after
+        else:
+            self._paid.pop(member_id, None)
+
+    def end(self) -> None:
+        """Count nothing of the group any more; its members are gone."""
+        self.pay_of_group(-self._of_group)

@@ -466,7 +466,11 @@ class OffsetRetention:
 
     def _delete_expired(self, group_id: str, outcome: GroupOutcome) -> None:
         group = self._groups.find(group_id, outcome)
-        if group is None or isinstance(group, ShareGroup):
+        if group is None:
+            return
+        if isinstance(group, ShareGroup):
+            if group.is_idle:
+                self._groups.delete(group_id, outcome)
             return
         offsets = self._image.offsets_of(group_id)
         if len(offsets) > FACTS_PER_TURN_MAX:

@@ -120,6 +120,8 @@ class GroupOptions:
     small_metadata_bytes: int = 4_096
     # Whether there is memory for so many bytes of a member, or of a group, whose client has this address.
     has_member_room: Callable[[str, int], bool] = _always_for
+    # And of a member of a share group, which has less: such groups may be kept without members.
+    has_share_room: Callable[[str, int], bool] = _always_for
     # A classic group is one record, and so is a member of a consumer group. It must fit into a batch, or
     # the log refuses it, and every group of the partition waits until its coordinator has started over.
     record_bytes_max: int = 1_000_000

@@ -17,6 +17,17 @@ from dataclasses import field
 from typing import NamedTuple, TypeAlias, assert_never
 
 from penstock.core.groups.commands import NO_OWN_TIMEOUT
+from penstock.core.groups.held_bytes import (
+    MEMBER_BYTES,
+    NAME_BYTES,
+    NO_HOST,
+    TOPIC_BYTES,
+    GroupBytes,
+    HeldBytes,
+    names_bytes,
+    partitions_bytes,
+    text_bytes,
+)
 from penstock.core.groups.partition_sets import PartitionSet
 from penstock.core.model import TopicId
 from penstock.core.values import dataclass
@@ -44,6 +55,14 @@ class ShareMemberStored:
     client_host: str = ""
     topics: tuple[str, ...] = ()
     session_timeout_ms: int = NO_OWN_TIMEOUT
+
+    def said_bytes(self) -> int:
+        """What the member says of itself."""
+        return text_bytes(self.member_id, self.rack_id, self.client_id) + names_bytes(self.topics)
+
+    def held_bytes(self) -> int:
+        """About what it takes in memory."""
+        return MEMBER_BYTES + NAME_BYTES * len(self.topics) + self.said_bytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +117,12 @@ class ShareTopics:
     group_id: str
     topics: tuple[SharedTopic, ...]
 
+    def held_bytes(self) -> int:
+        """About what it takes in memory."""
+        return (TOPIC_BYTES + NAME_BYTES) * len(self.topics) + text_bytes(
+            *[each.name for each in self.topics]
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ShareFactDeleted:
@@ -118,6 +143,8 @@ ShareFact: TypeAlias = StoredShareFact | ShareFactDeleted
 class StoredShareGroup:
     """The last fact of every key of one group."""
 
+    # What it takes in memory.
+    paid: GroupBytes = field(compare=False, repr=False)
     group: ShareGroupStored | None = None
     target_epoch: ShareTargetEpoch | None = None
     topics: ShareTopics | None = None
@@ -125,21 +152,30 @@ class StoredShareGroup:
     targets: dict[str, ShareTarget] = field(default_factory=dict)
     current: dict[str, ShareCurrent] = field(default_factory=dict)
 
+    @classmethod
+    def begun(cls, first: ShareFact, held: HeldBytes) -> "StoredShareGroup":
+        """There is such a group now: the client of its first member pays for it."""
+        payer = first.client_host if isinstance(first, ShareMemberStored) else NO_HOST
+        return cls(GroupBytes(held, payer, first.group_id))
+
     def apply(self, fact: ShareFact) -> None:
         """Total: there may be nothing to delete."""
         match fact:
             case ShareMemberStored():
                 self.members[fact.member_id] = fact
+                self.paid.pay(fact.member_id, said=fact.held_bytes(), host=fact.client_host)
             case ShareGroupStored():
                 self.group = fact
             case ShareTargetEpoch():
                 self.target_epoch = fact
             case ShareTarget():
                 self.targets[fact.member_id] = fact
+                self.paid.pay(fact.member_id, target=partitions_bytes(fact.partitions))
             case ShareCurrent():
                 self.current[fact.member_id] = fact
+                self.paid.pay(fact.member_id, current=partitions_bytes(fact.assigned))
             case ShareTopics():
-                self.topics = fact
+                self._replace_topics(fact)
             case ShareFactDeleted():
                 self._delete(fact)
             case _:
@@ -149,24 +185,37 @@ class StoredShareGroup:
         match fact.kind:
             case ShareRecordKind.MEMBER:
                 self.members.pop(fact.member_id, None)
+                self.paid.pay(fact.member_id, said=0)
             case ShareRecordKind.GROUP:
                 self.group = None
             case ShareRecordKind.TARGET_EPOCH:
                 self.target_epoch = None
             case ShareRecordKind.TARGET:
                 self.targets.pop(fact.member_id, None)
+                self.paid.pay(fact.member_id, target=0)
             case ShareRecordKind.CURRENT:
                 self.current.pop(fact.member_id, None)
+                self.paid.pay(fact.member_id, current=0)
             case ShareRecordKind.TOPICS:
-                self.topics = None
+                self._replace_topics(None)
             case _:
                 assert_never(fact.kind)
+
+    def _replace_topics(self, fact: ShareTopics | None) -> None:
+        before = 0 if self.topics is None else self.topics.held_bytes()
+        self.paid.pay_of_group((0 if fact is None else fact.held_bytes()) - before)
+        self.topics = fact
 
     @property
     def is_gone(self) -> bool:
         """Nothing is left of the group."""
         of_group = self.group or self.target_epoch or self.topics
         return not (of_group or self.members or self.targets or self.current)
+
+    @property
+    def is_disused(self) -> bool:
+        """It has no members, and never had a queue."""
+        return not self.members and self.topics is None
 
     def size(self) -> int:
         """How many facts it takes to store the group, about."""

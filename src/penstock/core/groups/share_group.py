@@ -105,8 +105,8 @@ class ShareGroup:
 
     @property
     def is_idle(self) -> bool:
-        """False: a share group is kept until it is deleted, because its queues are."""
-        return False
+        """A share group that may have queues is kept until it is deleted, because they are."""
+        return not self.members and not self.known
 
     @property
     def is_consumer_group(self) -> bool:

@@ -29,7 +29,8 @@ from penstock.core.groups.commands import (
     ShareGroupHeartbeat,
 )
 from penstock.core.groups.facts import GroupImage
-from penstock.core.groups.outcome import GroupOutcome, MemberRemoved, RebalanceStarted
+from penstock.core.groups.held_bytes import text_bytes
+from penstock.core.groups.outcome import NO_MEMORY, GroupOutcome, MemberRemoved, RebalanceStarted
 from penstock.core.groups.share_facts import (
     ShareFactDeleted,
     ShareMemberStored,
@@ -174,8 +175,11 @@ class ShareGroups:
         if isinstance(member, ApiError):
             outcome.responses.append((command.on_reply, member))
             return
-        had = member.assigned
-        if _update(group, member, command, outcome):
+        had, stored = member.assigned, _stored(member.stored, command)
+        if not _has_memory(group, stored, outcome):
+            outcome.responses.append((command.on_reply, NO_MEMORY))
+            return
+        if _update(group, member, stored, outcome):
             reason = f"member {command.member_id} joined or changed its subscription"
             self._raise_epoch(group, outcome, reason)
         elif group.is_stale and self._take_topics(group) != group.metadata_hash:
@@ -253,13 +257,10 @@ def _member(group: ShareGroup, command: ShareGroupHeartbeat, outcome: GroupOutco
     return member
 
 
-def _update(
-    group: ShareGroup, member: ShareMember, command: ShareGroupHeartbeat, outcome: GroupOutcome
-) -> bool:
-    """Take over what a member says of itself; returns whether the group needs another target."""
-    old = member.stored
+def _stored(old: ShareMemberStored, command: ShareGroupHeartbeat) -> ShareMemberStored:
+    """What the member says of itself, with what it does not repeat as it was."""
     own_ms = command.session_timeout_ms
-    stored = ShareMemberStored(
+    return ShareMemberStored(
         old.group_id,
         old.member_id,
         command.rack_id or old.rack_id,
@@ -268,6 +269,22 @@ def _update(
         old.topics if command.topics is None else tuple(sorted(set(command.topics))),
         old.session_timeout_ms if own_ms == NO_OWN_TIMEOUT else own_ms,
     )
+
+
+def _has_memory(group: ShareGroup, stored: ShareMemberStored, outcome: GroupOutcome) -> bool:
+    """Whether the node keeps what this member says; it may go on with little, or with no more than before."""
+    member, options = group.members.get(stored.member_id), outcome.options
+    if member is not None and stored.topics == member.stored.topics:
+        return True
+    said_bytes = stored.said_bytes()
+    if member is not None and said_bytes <= max(options.small_metadata_bytes, member.stored.said_bytes()):
+        return True
+    return options.has_share_room(stored.client_host, said_bytes + text_bytes(group.group_id))
+
+
+def _update(group: ShareGroup, member: ShareMember, stored: ShareMemberStored, outcome: GroupOutcome) -> bool:
+    """Take over what a member says of itself; returns whether the group needs another target."""
+    old = member.stored
     is_new = old.member_id not in group.members
     if stored == old and not is_new:
         return False

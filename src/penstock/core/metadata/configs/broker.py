@@ -837,9 +837,9 @@ OFFSETS = (
         "group.metadata.memory.max.bytes",
         LONG,
         str(32 << 20),
-        "Memory for groups and their members on a node, classic and of the consumer protocol; half of it for "
-        "clients of one host. Once it is used, new members that send more than 4 KB are refused, and once "
-        "eight times as much is used, all new members.",
+        "Memory for groups and their members on a node; half of it for clients of one host, and half for "
+        "share groups. Once it is used, new members that send more than 4 KB are refused, and once eight "
+        "times as much is used, all new members.",
         at_least(1),
     ),
     _count(

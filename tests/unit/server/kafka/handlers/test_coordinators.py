@@ -38,6 +38,10 @@ from penstock.core.protocol.messages.leave_group import (
     LeaveGroupRequestMember,
     LeaveGroupResponse,
 )
+from penstock.core.protocol.messages.share_group_heartbeat import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
 
 if TYPE_CHECKING:
     from tests.unit.server.kafka.handlers.conftest import Stage
@@ -243,6 +247,46 @@ def test_members_of_consumer_groups_with_large_subscriptions_share_the_memory_fo
 
     assert large == [ErrorCode.NONE] * 4 + [ErrorCode.GROUP_MAX_SIZE_REACHED]
     assert small == ErrorCode.NONE
+
+
+def test_share_groups_have_half_of_the_memory_for_members_and_leave_the_rest_to_others(
+    stage_with: type["Stage"],
+) -> None:
+    stage = stage_with(static={"group.metadata.memory.max.bytes": "4000000"})
+    place_offsets_topic(stage, 1)
+    names = tuple([f"topic-{number:08}" for number in range(2_000)])
+
+    def join(number: int, host: str) -> int:
+        request = ShareGroupHeartbeatRequest(
+            group_id=f"group-{number}",
+            member_id="m",
+            member_epoch=0,
+            subscribed_topic_names=names,
+            session_timeout_ms=1_800_000,
+        )
+        return int(stage.client(host=host).ask(request, ShareGroupHeartbeatResponse, 1).error_code)
+
+    def join_classic(host: str) -> int:
+        request = JoinGroupRequest(
+            group_id="classic",
+            session_timeout_ms=1_000_000,
+            rebalance_timeout_ms=1_000_000,
+            member_id="",
+            protocol_type="custom",
+            protocols=(JoinGroupRequestProtocol(name="range", metadata=bytes(20_000)),),
+        )
+        return int(stage.client(host=host).ask(request, JoinGroupResponse, 3).error_code)
+
+    first = [join(number, "10.1.1.1") for number in range(8)]
+    second = [join(number, "10.1.1.2") for number in range(8, 16)]
+    third = join(16, "10.1.1.3")
+    classic = join_classic("10.1.1.1")
+
+    # A member takes some 150 KB: of two million bytes, a host has half.
+    assert first == [ErrorCode.NONE] * 7 + [ErrorCode.GROUP_MAX_SIZE_REACHED]
+    assert second == first
+    assert third == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert classic == ErrorCode.NONE
 
 
 def test_a_reason_of_megabytes_is_cut_before_it_is_logged(
