@@ -14,7 +14,7 @@ leader that opened a queue for it, so what is not known is not necessarily gone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -51,6 +51,9 @@ from penstock.core.values import dataclass
 from penstock.runtime import Runtime
 
 GROUP_ID_CHARS_MAX = 8_000
+# What queues may take on a node without their records, some 64,000 of them; groups that have none yet leave
+# half of it to others, and no group gets more than half.
+QUEUE_BYTES_MAX = 256 << 20
 # Queues in one description of all, and how many of them in one turn of the loop.
 DESCRIBED_MAX = 10_000
 DESCRIBED_PER_TURN = 20
@@ -71,6 +74,7 @@ class QueueServiceOptions:
 
     machine: QueueOptions = field(default_factory=QueueOptions)
     coordinator: CoordinatorOptions = field(default_factory=CoordinatorOptions)
+    queue_bytes_max: int = QUEUE_BYTES_MAX
 
 
 class QueueNotices(Protocol):
@@ -116,9 +120,11 @@ class QueueService:
         self._clock = runtime.clock
         self._lease = partitions.lease
         self._notices = ports.notices
+        self._queue_bytes_max = options.queue_bytes_max
+        machine = replace(options.machine, has_room=self._has_room)
         spec: CoordinatorSpec[QueueCoordinator, QueueCommand, QueueFact] = CoordinatorSpec(
             QUEUES_TOPIC,
-            lambda: QueueCoordinator(options.machine),
+            lambda: QueueCoordinator(machine),
             queue_records,
             QueueObserver(ports.metrics, self._records_ready, self._dead_letters_due, self._name_of),
             (DescribeQueue, FindDeadLetters, FindLeases, PeekRecords),
@@ -263,6 +269,15 @@ class QueueService:
             return TOO_LONG
         # Nodes of a version without queues would coordinate some of them.
         return LEVEL_TOO_LOW if self._image.feature_level(METADATA_VERSION) < QUEUES_LEVEL else None
+
+    def _has_room(self, group_id: str, size_bytes: int) -> bool:
+        """Whether the group may have another queue, over all coordinators of this node."""
+        machines = [each.machine for each in self._coordinators]
+        total = sum([each.held_bytes for each in machines])
+        of_group = sum([each.held_bytes_of(group_id) for each in machines])
+        half = self._queue_bytes_max // 2
+        has_part = total + size_bytes <= (self._queue_bytes_max if of_group else half)
+        return has_part and of_group + size_bytes <= half
 
     def _name_of(self, topic_id: TopicId) -> str:
         return self._image.topic_name(topic_id) or str(topic_id)

@@ -341,10 +341,16 @@ class LeaderQueue:
                 self.wake()
             return
         assert isinstance(reply, ApiError), reply
+        self._not_opened(reply)
+
+    def _not_opened(self, reply: ApiError) -> None:
         if self._is_transient(reply):
             for pending in self._waiting:
                 pending.error = reply
             self._retry_later()
+        elif reply.kind is ErrorKind.GROUP_FULL:
+            # There is no such queue: nothing is kept of it here, and whoever watches asks and is told.
+            self.close(reply)
         elif not self._is_closed:
             waiting, self._waiting = self._waiting, deque()
             for pending in waiting:

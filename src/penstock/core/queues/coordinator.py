@@ -1,7 +1,7 @@
 """The machine of one queue-coordinator partition: offers, leases, failures, dead letters."""
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import TypeAlias, assert_never
 
@@ -88,6 +88,9 @@ LEASE_ENDED = "the lease ended without an acknowledgement"
 CONSUMER_LOST = "the consumer was lost"
 REJECTED = "the consumer rejected the record"
 RELEASED = "the consumer released the record"
+# About what a queue takes in memory, with what the leader of its data partition keeps while it is consumed.
+QUEUE_BYTES = 4_000
+NO_ROOM = ApiError(ErrorKind.GROUP_FULL, "the node has no memory left for more queues of this group")
 _INT64_MAX = (1 << 63) - 1
 _64_BITS = 2**64 - 1
 _PEEKED = {
@@ -97,9 +100,16 @@ _PEEKED = {
 }
 
 
+def _always(_group_id: str, _size_bytes: int) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class QueueOptions:
     """Limits of one queue coordinator, each for one queue."""
+
+    # Whether a group may have so many bytes more for a queue that it did not have.
+    has_room: Callable[[str, int], bool] = _always
 
     # Records that are ready, leased or moving. While there are as many, none is taken from the log.
     window_max: int = 10_000
@@ -183,6 +193,9 @@ class QueueCoordinator:
         self._queues: dict[QueueId, Queue] = {}
         # Of all queues.
         self._entries = 0
+        # About what queues take in memory without their records, all together and by group.
+        self.held_bytes = 0
+        self._bytes_by_group: dict[str, int] = {}
         # Records that wait for the end of a producer's transaction.
         self._ending: dict[ProducerId, dict[tuple[QueueId, Offset], None]] = {}
         # None until this node leads.
@@ -197,6 +210,10 @@ class QueueCoordinator:
     def queues(self) -> dict[QueueId, Queue]:
         """The durable state, read only."""
         return self._queues
+
+    def held_bytes_of(self, group_id: str) -> int:
+        """What the group's queues take of it."""
+        return self._bytes_by_group.get(group_id, 0)
 
     def queues_with_dead_letters(self) -> list[QueueId]:
         """Those that have records to move; none unless this node leads.
@@ -219,17 +236,28 @@ class QueueCoordinator:
         if queue is None:
             if isinstance(fact, QueueStored):
                 self._queues[fact.queue] = queue = Queue(fact)
+                self._hold(fact.queue, 1)
                 if self._now is not None:
                     queue.go_live(self._now)
             return
         self._entries -= len(queue.entries)
         if isinstance(fact, QueueForgotten):
             del self._queues[fact.queue]
+            self._hold(fact.queue, -1)
             self._woken.pop(fact.queue, None)
             return
         queue.apply(fact, self._now)
         self._entries += len(queue.entries)
         self._note_producers(fact)
+
+    def _hold(self, queue: QueueId, sign: int) -> None:
+        size_bytes = sign * size_of(queue)
+        self.held_bytes += size_bytes
+        held = self._bytes_by_group.get(queue.group_id, 0) + size_bytes
+        if held:
+            self._bytes_by_group[queue.group_id] = held
+        else:
+            del self._bytes_by_group[queue.group_id]
 
     def size(self) -> int:
         """How many facts `snapshot` has, give or take one for each queue. Asked for with every append."""
@@ -352,15 +380,21 @@ class QueueCoordinator:
                 deadline = _order(queue).next_deadline(self._now, self._options.check_ms)
             self._agenda.arm(queue_id, deadline)
 
+    def _create(self, command: OpenQueue, outcome: QueueOutcome) -> None:
+        if not self._options.has_room(command.queue.group_id, size_of(command.queue)):
+            outcome.reply(command.on_reply, NO_ROOM)
+            return
+        start = Offset(min(max(command.start, command.log_start), command.log_end))
+        outcome.facts.append(QueueStored(command.queue, start, command.leader_epoch, command.settings))
+        outcome.reply(command.on_reply, QueueOpened(Demand(start, self._wanted(None))))
+
     def _open(self, queue: Queue | None, command: OpenQueue, outcome: QueueOutcome) -> None:
         problem = _problem_with(command.settings, self._options)
         if problem is not None:
             outcome.reply(command.on_reply, ApiError(ErrorKind.INVALID_REQUEST, problem))
             return
         if queue is None:
-            start = Offset(min(max(command.start, command.log_start), command.log_end))
-            outcome.facts.append(QueueStored(command.queue, start, command.leader_epoch, command.settings))
-            outcome.reply(command.on_reply, QueueOpened(Demand(start, self._wanted(None))))
+            self._create(command, outcome)
             return
         head = queue.head
         if command.leader_epoch < head.leader_epoch:
@@ -706,6 +740,12 @@ class _Agenda:
         _, queue_id = heapq.heappop(self._heap)
         del self._due[queue_id]
         return queue_id
+
+
+def size_of(queue: QueueId) -> int:
+    """About what a queue takes in memory without its records."""
+    group_id = queue.group_id
+    return QUEUE_BYTES + (len(group_id) if group_id.isascii() else 4 * len(group_id))
 
 
 def backoff_ms(settings: QueueSettings, attempts: int, jitter: int) -> int:

@@ -1,10 +1,13 @@
 """Records of a topic as a queue, on one node: received, settled, delivered again."""
 
+from typing import Any
+
 import pytest
 
+from penstock.broker.queues.delayed_receive import GroupReceiveRequest
 from penstock.broker.queues.leader_queue import CHECK_MS
 from penstock.broker.queues.peers import ReceivedRecords
-from penstock.core.model import ErrorKind
+from penstock.core.model import ApiError, ErrorKind
 from penstock.core.queues import ReleaseRecords, RenewLeases
 from tests.unit.broker.queues.queue_stage import (
     GROUP,
@@ -120,3 +123,53 @@ def test_large_records_are_received_one_at_a_time(consumer: QueueConsumer) -> No
 
     assert values(consumer.receive(bytes_max=100_000)) == ["x" * 60_000]
     assert values(consumer.receive(bytes_max=100_000)) == ["y" * 60_000]
+
+
+def received(consumer: QueueConsumer, group_id: str, **fields: Any) -> ErrorKind | None:
+    """What is wrong when a consumer of this group asks for records of the topic."""
+    asked = QueueConsumer(consumer.stage, consumer.queue.topic_id)
+    asked.queue = consumer.queue._replace(group_id=group_id)
+    replies: list[Reply] = []
+    asked.request(replies, **fields)
+    consumer.stage.until(lambda: bool(replies), 90)
+    return replies[0].kind if isinstance(replies[0], ApiError) else None
+
+
+def test_queues_of_a_node_have_a_bound_and_groups_that_have_some_are_refused_last() -> None:
+    stage = QueueStage()
+    first, second, third = (QueueConsumer(stage, stage.create(name)) for name in ("a", "b", "c"))
+    assert received(first, "old-1") is None
+    service = stage.nodes[1].services._queues
+    assert service is not None
+    service._queue_bytes_max = 4 * sum([each.machine.held_bytes for each in service])
+
+    found = [received(first, "old-2"), received(first, "new-1"), received(first, "new-1", wait_ms=5_000)]
+    found += [received(second, "old-1"), received(third, "old-1"), received(second, "old-2")]
+    found += [received(third, "old-2")]
+
+    # Four queues, of which groups without any have two, and one group has two.
+    full = ErrorKind.GROUP_FULL
+    assert found == [None, full, full, None, full, None, full]
+    assert sorted(each.group_id for each in stage.at().queues._led) == ["old-1", "old-1", "old-2", "old-2"]
+    assert received(first, "old-1") is None
+
+
+def test_whoever_waits_for_any_of_several_queues_hears_that_there_is_no_room_for_one(
+    consumer: QueueConsumer,
+) -> None:
+    stage = consumer.stage
+    other = stage.create("other")
+    service = stage.nodes[1].services._queues
+    assert service is not None
+    assert consumer.receive() == []
+    service._queue_bytes_max = 0
+    queues = (consumer.queue, consumer.queue._replace(topic_id=other))
+    request = GroupReceiveRequest(queues=queues, consumer="c", records_max=1, wait_ms=60_000)
+    replies: list[Reply] = []
+
+    stage.at().queues.receive_any(request, lambda _, reply: replies.append(reply))
+    stage.pass_ms(1_000)
+
+    assert [reply.kind for reply in replies if isinstance(reply, ApiError)] == [ErrorKind.GROUP_FULL]
+    stage.produce("a")
+    assert values(consumer.receive()) == ["a"]

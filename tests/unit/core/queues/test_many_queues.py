@@ -1,6 +1,8 @@
 """Many queues of one coordinator do not get in each other's way."""
 
-from penstock.core.model import Offset, PartitionIndex
+from typing import Any
+
+from penstock.core.model import ApiError, ErrorKind, Offset, PartitionIndex
 from penstock.core.queues import (
     AcquireRecords,
     ForgetQueue,
@@ -9,6 +11,8 @@ from penstock.core.queues import (
     OpenQueue,
     QueueId,
     QueueOk,
+    QueueOpened,
+    QueueOptions,
     QueueSettings,
     RecordsAcquired,
     Run,
@@ -74,3 +78,48 @@ def test_facts_about_a_queue_that_is_not_known_change_nothing() -> None:
     other = Driver(facts=facts[1:])
 
     assert image_of(other.machine) == {}
+
+
+def opened(driver: Driver, queue: QueueId) -> Any:
+    return driver.ask(
+        OpenQueue(
+            on_reply=ignore,
+            queue=queue,
+            leader_epoch=driver.epoch,
+            settings=QueueSettings(),
+            log_start=Offset(0),
+            log_end=Offset(2),
+            start=Offset(0),
+        )
+    )
+
+
+def test_without_room_a_group_gets_no_queue_that_it_did_not_have() -> None:
+    room = [True]
+    driver = Driver(QueueOptions(has_room=lambda group_id, _: room[0] or group_id != QUEUE.group_id))
+    assert isinstance(opened(driver, QUEUES[0]), QueueOpened)
+    room[0] = False
+
+    refused = opened(driver, QUEUES[1])
+
+    assert isinstance(refused, ApiError)
+    assert refused.kind is ErrorKind.GROUP_FULL
+    assert isinstance(opened(driver, QUEUES[0]), QueueOpened)
+    assert isinstance(opened(driver, QUEUES[1]._replace(group_id="others")), QueueOpened)
+    assert list(driver.machine.queues) == [QUEUES[0], QUEUES[1]._replace(group_id="others")]
+
+
+def test_queues_count_for_their_group_until_they_are_forgotten_also_after_a_failover() -> None:
+    driver = Driver()
+    others = [each._replace(group_id="é" * 1_000) for each in QUEUES[:2]]
+    for queue in (*QUEUES[:4], *others):
+        opened(driver, queue)
+
+    for each in (driver, driver.failover()):
+        machine = each.machine
+        assert 16_000 <= machine.held_bytes_of(QUEUE.group_id) < 17_000
+        assert 16_000 <= machine.held_bytes_of(others[0].group_id) < 17_000
+        for queue in QUEUES[:4]:
+            each.ask(ForgetQueue(on_reply=ignore, queue=queue))
+        assert machine.held_bytes_of(QUEUE.group_id) == 0
+        assert machine.held_bytes == machine.held_bytes_of(others[0].group_id)

@@ -170,8 +170,11 @@ class ShareFetch:
             return
         if reply.kind in (ErrorKind.NOT_LEADER, ErrorKind.UNKNOWN_PARTITION):
             self._refused[partition] = code_of(reply)
-        elif reply.kind is ErrorKind.INVALID_REQUEST:
-            self._refuse(ErrorCode.INVALID_REQUEST, reply.detail)
+        elif reply.kind is ErrorKind.INVALID_REQUEST or (
+            # What was acknowledged besides was done, and is to be told.
+            reply.kind is ErrorKind.GROUP_FULL and not self._codes
+        ):
+            self._refuse(code_of(reply), reply.detail)
             return
         # Else the queue's coordinator moves: the consumer asks again.
         self._reply_nothing()

@@ -291,6 +291,18 @@ def test_a_group_with_topics_that_may_not_be_seen_is_not_described(shared: Any) 
     assert TOPIC not in repr(reply)
 
 
+def test_a_member_of_a_group_for_whose_queues_there_is_no_room_is_told(shared: Any) -> None:
+    service = shared.backstage._queues
+    assert service is not None
+    service._queue_bytes_max = 0
+    beat(shared)
+
+    reply = Member(shared).fetch()
+
+    assert reply.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert "queues" in (reply.error_message or "")
+
+
 def test_what_is_released_comes_again_and_what_is_rejected_does_not(shared: Any) -> None:
     produce(shared, 3)
     member = Member(shared)
