@@ -39,6 +39,7 @@ from penstock.server.http import (
     NO_RESOURCES,
     PRIVATE_PREFIX,
     BatchResource,
+    HttpLimits,
     HttpResponse,
     HttpServer,
     Page,
@@ -288,11 +289,12 @@ class Node:
         resources: Mapping[str, Resource] = NO_RESOURCES,
         other: Page | None = None,
     ) -> HttpServer:
-        tls = None if name == PAGES else self._security.tls
+        tls, limits = self._security.tls, HttpLimits()
+        if name == PAGES:
+            # All its connections are those of the gateway.
+            tls, limits = None, replace(limits, address_connections_max=limits.connections_max)
         gate = self._security.http_gate
-        door = self._http[name] = HttpServer(
-            self._runtime, pages, resources=resources, other=other, gate=gate, tls=tls
-        )
+        door = self._http[name] = HttpServer(self._runtime, pages, limits, resources, other, gate, tls)
         door.open(asyncio.get_running_loop(), address)
         return door
 

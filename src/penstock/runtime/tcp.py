@@ -573,6 +573,9 @@ class ConnectionQuotas:
         self._credited_at = 0.0
         self.connections = 0
         self.refused = 0
+        # Called before a connection is refused, with its address if that has too many, or None if all have
+        # too many together: it may close another one.
+        self.make_room: Callable[[str | None], None] | None = None
 
     def of(self, address: str) -> int:
         """How many connections an address has."""
@@ -580,11 +583,16 @@ class ConnectionQuotas:
 
     def open(self, address: str) -> bool:
         """Count a new connection; False if it is one too many, and is not counted."""
-        limits, own = self.limits, self._by_address.get(address, 0)
+        limits = self.limits
+        address_max = limits.overrides.get(address, limits.per_address_max)
         self._credit -= 1
-        if self.connections >= limits.connections_max or own >= limits.overrides.get(
-            address, limits.per_address_max
-        ):
+        if self.make_room is not None:
+            if self.of(address) >= address_max:
+                self.make_room(address)
+            elif self.connections >= limits.connections_max:
+                self.make_room(None)
+        own = self.of(address)
+        if self.connections >= limits.connections_max or own >= address_max:
             self.refused += 1
             return False
         self.connections += 1

@@ -2,11 +2,15 @@
 
 Where there is a gate, it is asked who is calling before anything is served but the open pages: health and
 readiness. Whoever may describe the cluster sees the other pages; resources judge for themselves.
+
+One address has half of the connections. When all are in use, or those of one address, a new one takes the
+place of the oldest that waits for its client: for the rest of its request, or to read the response.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from ssl import SSLContext
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -159,6 +163,7 @@ class HttpLimits:
     """Limits of one HTTP server."""
 
     connections_max: int = 100
+    address_connections_max: int = 50
     head_bytes_max: int = 8_192
     body_bytes_max: int = 512 << 10
     patience_ms: int = 10_000
@@ -190,18 +195,43 @@ class HttpServer:
         self._other = other
         self.limits = limits or HttpLimits()
         self._acceptor: Acceptor | None = None
+        # Connections that wait for their clients, the oldest first.
+        self._idle: dict[TcpConnection, None] = {}
         self._watch = LoopWatch()
 
     def open(self, loop: asyncio.AbstractEventLoop, address: Address) -> Address:
         """Listen; returns the address with the actual port."""
-        quotas = ConnectionQuotas(ConnectionQuotaLimits(self.limits.connections_max))
+        limits = self.limits
+        quotas = ConnectionQuotas(
+            ConnectionQuotaLimits(limits.connections_max, limits.address_connections_max)
+        )
+        quotas.make_room = self._close_idle
         self._acceptor = Acceptor(loop, address, self._welcome, quotas=quotas)
         return self._acceptor.address
 
     def _welcome(self, pipe: SocketTcpConnection) -> TcpProtocol:
         if self.tls is None:
+            self.await_client(pipe)
             return self._serve(pipe)
-        return TlsConnection(pipe, self.tls.current, self._serve, self._tls_sessions)
+        encrypted = TlsConnection(pipe, self.tls.current, self._serve, self._tls_sessions)
+        encrypted.on_closed = partial(self.await_no_more, encrypted)
+        self.await_client(encrypted)
+        return encrypted
+
+    def await_client(self, connection: TcpConnection) -> None:
+        """It is its client's turn to send or to read: from now on the connection may have to give way."""
+        self._idle[connection] = None
+
+    def await_no_more(self, connection: TcpConnection) -> None:
+        """It is the server's turn, or the connection has ended."""
+        self._idle.pop(connection, None)
+
+    def _close_idle(self, host: str | None) -> None:
+        """Close the oldest connection that waits for its client, of this address if there is one."""
+        for connection in self._idle:
+            if host is None or connection.peer.rpartition(":")[0] == host:
+                connection.close()
+                return
 
     def _serve(self, pipe: TcpConnection) -> "HttpConnection":
         return HttpConnection(pipe, self, self._after_ms(self.limits.patience_ms, pipe.close))
@@ -320,6 +350,7 @@ class HttpConnection:
                 self._send(answer)
             else:
                 self._tcp.pause()
+                self._listener.await_no_more(self._tcp)
                 answer(self._respond)
             return
         length = _content_length(head)
@@ -338,6 +369,7 @@ class HttpConnection:
     def _check_body(self) -> None:
         if self._have == len(self._buffer) and self._body is not None:
             self._tcp.pause()
+            self._listener.await_no_more(self._tcp)
             resource, path = self._body
             request = HttpRequest(path, bytes(self._buffer), self._caller)
             self._listener.watched(path, lambda: resource(request, self._respond))
@@ -355,6 +387,8 @@ class HttpConnection:
         self._tcp.write([head, answer.body] if self._with_body and answer.body else [head])
         if self._tcp.pending_bytes == 0:
             self._tcp.close()
+        else:
+            self._listener.await_client(self._tcp)
 
     def drained(self) -> None:
         if self._answered:
@@ -367,6 +401,7 @@ class HttpConnection:
     def closed(self) -> None:
         self._closed = True
         self._patience.cancel()
+        self._listener.await_no_more(self._tcp)
 
 
 def _content_length(head: bytes) -> int | None:
