@@ -8,6 +8,9 @@ The node listens at the HTTP address and hands the socket on:
                            rest gets 503
     it gives no sign of    it is ended, with its stacks in the log, and started again as above
     life (`hung_timeout_ms`)
+
+It tells the node from which ports it connects, before it does: many callers are behind these connections, so
+that they are not counted as those of one address.
 """
 
 import asyncio
@@ -36,6 +39,9 @@ STEADY_MS = 60_000
 # How long a child may take until its first sign of life, and to write its stacks before it is killed.
 FIRST_SIGN_MS = 60_000
 STACKS_MS = 1_000
+SAID_BYTES = 4_096
+# Ports that were announced and from which nobody has come: connections to other nodes.
+PORTS_MAX = 10_000
 
 
 def not_serving() -> HttpResponse:
@@ -58,6 +64,9 @@ class GatewayProcess:
         self._pidfd = -1
         # Our end of the socket that tells the child that we live.
         self._alive: socket.socket | None = None
+        # What it has said of a line that is not complete, and the ports from which it will connect.
+        self._said = b""
+        self._ports: dict[int, None] = {}
         self._started = Instant(0)
         self._watch: Timer | None = None
         self._failures = 0
@@ -125,11 +134,34 @@ class GatewayProcess:
     def _heard(self) -> None:
         """The child serves, as it says again and again; or its end of the socket is closed."""
         assert self._alive is not None
-        if self._alive.recv(4_096):
-            self._settle()
-            self._expect_sign(self._options.hung_timeout_ms)
+        try:
+            said = self._alive.recv(SAID_BYTES)
+        except BlockingIOError:
+            return
+        if said:
+            self._take(said)
         else:
             self._loop.remove_reader(self._alive)
+
+    def _take(self, said: bytes) -> None:
+        *lines, self._said = (self._said + said).split(b"\n")
+        for line in lines:
+            if line.isdigit():
+                self._ports[int(line)] = None
+                if len(self._ports) > PORTS_MAX:
+                    del self._ports[next(iter(self._ports))]
+            else:
+                self._settle()
+                self._expect_sign(self._options.hung_timeout_ms)
+
+    def connects_from(self, port: int) -> bool:
+        """Whether a new connection from this port of this machine is that of the child."""
+        if self._alive is not None and port not in self._ports:
+            # It was said before the connection was opened, and may not have been read yet.
+            with suppress(BlockingIOError):
+                while said := self._alive.recv(SAID_BYTES):
+                    self._take(said)
+        return self._ports.pop(port, False) is None
 
     def _expect_sign(self, within_ms: int) -> None:
         if self._watch is not None:
@@ -172,6 +204,8 @@ class GatewayProcess:
         self._alive.close()
         code = self._child.wait()
         self._child = self._alive = None
+        self._said = b""
+        self._ports.clear()
         return code
 
     def _failed(self, reason: str) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from ipaddress import ip_address
 from typing import Protocol
 
 import msgspec
@@ -173,6 +174,7 @@ class Node:
         serving = ListenerContext(
             backend=backend,
             authorizer=security.authorizer,
+            is_gateway=self._is_gateway,
             audit=security.audit,
             routes=every_route(),
             runtime=self._runtime,
@@ -217,6 +219,14 @@ class Node:
             self._kafka.append(door)
         security.start(backend, self._kafka)
         self._opened()
+
+    def _is_gateway(self, connection: TcpConnection) -> bool:
+        """Whether a new connection is that of this node's gateway."""
+        if self.gateway is None:
+            return False
+        host, _, port = connection.peer.rpartition(":")
+        is_near = host == connection.local[0] or ip_address(host).is_loopback
+        return is_near and self.gateway.connects_from(int(port))
 
     def _limit_connections(self, _image: MetadataImage) -> None:
         """Take over the number of connections that the broker's settings allow."""

@@ -161,13 +161,13 @@ def secured_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure
     node.start()
     try:
         made = SecuredGateway(node, issuer)
-        until(lambda: _can_log_in(made), "the administrator has its password")
+        until(lambda: can_log_in(made), "the administrator has its password")
         yield made
     finally:
         node.kill()
 
 
-def _can_log_in(made: SecuredGateway) -> bool:
+def can_log_in(made: SecuredGateway) -> bool:
     try:
         connect(made.endpoint("admin", ADMIN_PASSWORD)).close()
     except LoginFailed:

@@ -13,7 +13,9 @@ behind a request that waits would not be answered in time. New requests wait for
 """
 
 import asyncio
+import socket
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from penstock.client.cluster.errors import ClusterError, ConnectionLost, expect
@@ -308,7 +310,13 @@ async def open_pipeline(
     context = None if security is None else security.context_for(address[0])
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            if context is None:
+            if security is not None and security.on_connect is not None:
+                connected = await _connect(address, security.on_connect)
+                server_hostname = None if context is None else address[0]
+                await loop.create_connection(
+                    lambda: pipeline, sock=connected, ssl=context, server_hostname=server_hostname
+                )
+            elif context is None:
                 await loop.create_connection(lambda: pipeline, *address)
             else:
                 await loop.create_connection(
@@ -324,3 +332,26 @@ async def open_pipeline(
         pipeline.close()
         raise
     return pipeline
+
+
+async def _connect(address: BrokerAddress, on_connect: Callable[[int], None]) -> socket.socket:
+    """A connection from a port that was told before."""
+    loop = asyncio.get_running_loop()
+    failed: OSError | None = None
+    for family, kind, protocol, _, target in await loop.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        connecting = socket.socket(family, kind, protocol)
+        try:
+            connecting.setblocking(False)
+            connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connecting.bind(("", 0))
+            on_connect(connecting.getsockname()[1])
+            await loop.sock_connect(connecting, target)
+        except OSError as error:
+            connecting.close()
+            failed = error
+        except BaseException:
+            connecting.close()
+            raise
+        else:
+            return connecting
+    raise failed or OSError("the name has no address")

@@ -32,7 +32,8 @@ class ClusterTls(Protocol):
 class ClusterSecurity:
     """How connections are opened, and as whom: with a `login`, or for a `caller`.
 
-    `on_throttle` hears how many ms brokers want us to wait.
+    `on_throttle` hears how many ms brokers want us to wait, and `on_connect` from which port of this machine
+    a connection comes, before it does.
     """
 
     def __init__(
@@ -41,11 +42,13 @@ class ClusterSecurity:
         caller: StatedCaller | None = None,
         on_throttle: Callable[[int], None] | None = None,
         login: ConnectionSecurity | None = None,
+        on_connect: Callable[[int], None] | None = None,
     ) -> None:
         self.tls = tls
         self.caller = caller
         self.on_throttle = on_throttle
         self.login = login
+        self.on_connect = on_connect
 
     def context_for(self, host: str) -> ssl.SSLContext | None:
         """The TLS of a connection to this host, if it has any."""

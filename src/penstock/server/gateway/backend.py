@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.client.cluster import (
@@ -38,10 +39,13 @@ class GatewayBackend:
         tls: ClusterTls | None = None,
         shared: "GatewayBackend | None" = None,
         caller: StatedCaller | None = None,
+        on_connect: Callable[[int], None] | None = None,
     ) -> None:
+        """`on_connect` hears from which port a connection to a broker will come."""
         self.options = options
         self.limits = options.rest
         self._tls = tls
+        self._on_connect = on_connect
         self._loop = asyncio.get_running_loop()
         self.memory: MemoryBudget = (
             MemoryBudget(options.rest.in_flight_bytes_max) if shared is None else shared.memory
@@ -52,7 +56,7 @@ class GatewayBackend:
         if caller is not None:
             self.pages = self.pages.acting_for(caller)
         self._throttled_until = 0.0
-        security = ClusterSecurity(tls, caller, self._throttle)
+        security = ClusterSecurity(tls, caller, self._throttle, on_connect=on_connect)
         self.cluster = ClusterClient([options.bootstrap], client_id="penstock-gateway", security=security)
         self.publisher = Publisher(self.cluster)
         self.reader = LogReader(self.cluster)
@@ -67,7 +71,9 @@ class GatewayBackend:
 
     def acting_for(self, caller: StatedCaller) -> "GatewayBackend":
         """The same for one caller: with connections that log in as it."""
-        return GatewayBackend(self.options, tls=self._tls, shared=self, caller=caller)
+        return GatewayBackend(
+            self.options, tls=self._tls, shared=self, caller=caller, on_connect=self._on_connect
+        )
 
     def now(self) -> float:
         return self._loop.time()

@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -77,7 +78,8 @@ async def serve(options: GatewayOptions, token: str = "") -> None:
         from penstock.server.gateway.tls import GatewayCertificates
 
         certificates = GatewayCertificates(options.tls)
-    backend = GatewayBackend(options, token, certificates if options.has_kafka_tls else None)
+    tls = certificates if options.has_kafka_tls else None
+    backend = GatewayBackend(options, token, tls, on_connect=partial(_announce, node))
     app = rest_app(backend)
     http = RestServer(app, options.rest, app, backend.memory)
     context = None if certificates is None else certificates.server_context
@@ -111,6 +113,13 @@ async def _give_signs(node: socket.socket, timeout_seconds: float) -> None:
             # The node hangs itself and has enough to read, or is about to end us.
             node.send(SERVING)
         await asyncio.sleep(timeout_seconds / SIGNS_PER_TIMEOUT)
+
+
+def _announce(node: socket.socket, port: int) -> None:
+    """Tell the node that a connection from this port is ours."""
+    with suppress(OSError):
+        # Unless it listens no more, or has enough to read: then it is a connection as any other.
+        node.send(b"%d\n" % port)
 
 
 async def _follow_certificates(certificates: "GatewayCertificates", http: "RestServer") -> None:

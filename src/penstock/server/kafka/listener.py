@@ -58,6 +58,9 @@ class ListenerContext:
     share_sessions: ShareSessionCache = field(default_factory=ShareSessionCache)
     # Without it nothing is recorded.
     audit: RequestAudit | None = None
+    # Whether a new connection is that of the node's own gateway, which has many callers: it is not counted as
+    # one of its address.
+    is_gateway: Callable[[TcpConnection], bool] = lambda _: False
 
 
 class ListenerTls(Protocol):
@@ -140,6 +143,7 @@ class Listener:
         self.backend = serving.backend
         self.authorizer = serving.authorizer
         self.audit = serving.audit
+        self._is_gateway = serving.is_gateway
         self.routes = serving.routes
         self.clock = serving.runtime.clock
         self.metrics = serving.metrics
@@ -183,7 +187,7 @@ class Listener:
     def accept(self, pipe: TcpConnection) -> TcpProtocol:
         """Serve a new client, once its connection is encrypted if it is to be."""
         tls, wait_ms = self._security.tls, 0
-        if self.authorizer is not None:
+        if self.authorizer is not None and not self._is_gateway(pipe):
             # Before anything is done for it: a handshake costs more than most requests.
             wait_ms = self.authorizer.charge_connection(pipe.peer.rpartition(":")[0])
         if tls is None:
