@@ -612,12 +612,15 @@ class ProduceService:
         is_turn: bool = False,
         sender: "PendingProduce | PendingBatch | None" = None,
     ) -> AppendResult | ApiError | PendingAppend:
-        # Before the options, which a deleted topic does not have, and before the duplicate check:
-        # the first copy of a retry may never have reached the device.
-        if partition.stopped is not None or (on_all and not partition.has_min_isr):
+        # Before the options, which a deleted topic does not have.
+        if partition.stopped is not None:
             return _cannot_take(partition)
         topic = partition.name.topic
+        # Settings that changed count for the log once they were asked for.
         options = self._partitions.known_options.get(topic) or self._partitions.options(topic)
+        # Before the duplicate check: the first copy of a retry may never have reached the device.
+        if on_all and not partition.has_min_isr:
+            return _cannot_take(partition)
         try:
             if len(records) > options.max_message_bytes:
                 return _too_large(records, options)

@@ -203,6 +203,7 @@ class NodeServices:
                 rebuild_bytes_max=options.rebuild_bytes_max,
             ),
             self.member.lease,
+            self.long_work,
         )
 
     def _build_key_rotation(self) -> KeyRotation | None:

@@ -24,6 +24,7 @@ from penstock.broker.partitions.quarantine import QuarantineSize, drop_quarantin
 from penstock.broker.partitions.replica_repair import ReplicaRepair, Submit
 from penstock.broker.partitions.replica_reports import DivergenceReporter, ReplicaReporter, state_loss
 from penstock.core.metadata import (
+    ALL_BROKERS,
     EMPTY_IMAGE,
     NO_LEADER,
     NO_LEADER_EPOCH,
@@ -61,7 +62,7 @@ from penstock.core.model import (
 from penstock.core.replica import CommittedPartitionState
 from penstock.observability import log as events
 from penstock.runtime import Callback, ExecutorKind, Runtime, Timer
-from penstock.runtime.sliced_work import Slices
+from penstock.runtime.sliced_work import SlicedWork, Slices
 from penstock.storage.data_directory import ACCEPT_LOSS, DataDirectory, PartitionDirectory
 from penstock.storage.disk import Disk
 from penstock.storage.journal import JournalPosition
@@ -89,6 +90,10 @@ TELLING_MS = 20
 TELLING_SHARE = 20
 # How many logs of a deleted topic are let go in one turn of the loop.
 ABANDONED_AT_ONCE = 64
+# How many logs get other settings in a slice, which takes about a millisecond; to work out the settings of a
+# topic takes as long as so many logs.
+CONFIGURED_AT_ONCE = 128
+LOGS_PER_TOPIC = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +117,16 @@ class LogSettings:
     usable until its settings are changed.
     """
 
-    def __init__(self, node_id: NodeId, options: ReplicaManagerOptions, *, has_keys: bool) -> None:
+    def __init__(
+        self,
+        node_id: NodeId,
+        options: ReplicaManagerOptions,
+        on_worked_out: Callable[[str], None],
+        *,
+        has_keys: bool,
+    ) -> None:
         self._node_id = node_id
+        self._on_worked_out = on_worked_out
         self._options = options
         self._has_keys = has_keys
         self._image = EMPTY_IMAGE
@@ -128,22 +141,24 @@ class LogSettings:
         # The options of logs, and those of the topic that they were made of.
         self._made: dict[str, tuple[TopicOptions, LogOptions]] = {}
 
-    def on_metadata(self, image: MetadataImage) -> bool:
-        """Take over a new image; returns whether settings may have changed in it."""
+    def on_metadata(self, image: MetadataImage) -> list[str] | None:
+        """Take over a new image; returns the topics whose settings may have changed, None for all of them."""
         before, self._image = self._image, image
         self._lag_max_ns = None
         if before.configs is image.configs:
-            return False
+            return []
         changed = image.configs.keys_changed_since(before.configs)
         changed += before.configs.keys_missing_in(image.configs)
-        if any(resource.kind is ConfigResourceType.BROKER for resource in changed):
-            self.known.clear()
-            self._minima.clear()
-            self._unusable.clear()
-        for resource in changed:
-            if resource.kind is ConfigResourceType.TOPIC:
-                self._outdate(resource.name)
-        return True
+        topics = [resource.name for resource in changed if resource.kind is ConfigResourceType.TOPIC]
+        for topic in topics:
+            self._outdate(topic)
+        brokers = [resource.name for resource in changed if resource.kind is ConfigResourceType.BROKER]
+        if ALL_BROKERS not in brokers and str(self._node_id) not in brokers:
+            return topics
+        self.known.clear()
+        self._minima.clear()
+        self._unusable.clear()
+        return None
 
     def topic_changed(self, topic: Topic, before: Topic | None) -> None:
         """Recompute the settings if the number of replicas changed: `min.insync.replicas` depends on it."""
@@ -180,6 +195,7 @@ class LogSettings:
                 self._unusable[topic] = None
             else:
                 self.known[topic] = self._last_good[topic] = found
+                self._on_worked_out(topic)
         return found
 
     def _work_out(self, topic: str) -> TopicOptions | None:
@@ -459,13 +475,17 @@ class ReplicaManager:
         store: LogStore,
         options: ReplicaManagerOptions | None = None,
         lease: BrokerLease | None = None,
+        work: SlicedWork | None = None,
     ) -> None:
         options = options or ReplicaManagerOptions()
+        self._work = SlicedWork(runtime.clock.now, runtime.timers.soon) if work is None else work
         # Until when this node may answer for what it leads; a node on its own always may.
         self.lease = lease or BrokerLease(FOREVER)
         self._node_id = node_id
         self._runtime = runtime
-        self._settings = LogSettings(node_id, options, has_keys=store.vault is not None)
+        self._settings = LogSettings(node_id, options, self._configure_now, has_keys=store.vault is not None)
+        # Topics whose logs are still to get the settings that brokers have now.
+        self._unconfigured: dict[str, None] = {}
         # Cached results of `options`, by topic: every batch needs them.
         self.known_options: Mapping[str, TopicOptions] = self._settings.known
         self._log_manager = LogManager(runtime, store)
@@ -481,6 +501,8 @@ class ReplicaManager:
         # By topic and index, for lookups on every request.
         self.led_by_name: Mapping[tuple[str, int], LeaderPartition] = self._roles.led
         self._image = EMPTY_IMAGE
+        # The image that the roles are of: an older one while a new one is gone through.
+        self._roles_image = EMPTY_IMAGE
         self._directory: DataDirectory | None = None
         # By name: of two topics of one name, the second waits until the first is removed.
         self._making: dict[TopicPartition, None] = {}
@@ -694,7 +716,7 @@ class ReplicaManager:
         partition has other replicas, which fill an empty one; else it stays, and the partition is offline.
         Newer metadata than `image` is for `on_metadata`, after all of it.
         """
-        self._image = image
+        self._image = self._roles_image = image
         self._directory = directory
         self._settings.on_metadata(image)
         self._repair.on_metadata(image)
@@ -828,13 +850,14 @@ class ReplicaManager:
         self._repair.on_metadata(image)
         self._reports.on_metadata(image)
         self._divergences.on_metadata(image)
-        if self._settings.on_metadata(image):
-            self._apply_settings(before)
-            self._obey_requests()
+        self._apply_settings(self._settings.on_metadata(image))
         if before.brokers is not image.brokers:
             self._roles.on_brokers(image)
-        if before.topics is image.topics:
-            return
+        if before.topics is not image.topics:
+            self._follow_topics(image, before)
+        self._roles_image = image
+
+    def _follow_topics(self, image: MetadataImage, before: MetadataImage) -> None:
         changed = False
         for topic_id in before.topics.keys_missing_in(image.topics):
             gone = before.topic_by_id(topic_id)
@@ -927,19 +950,59 @@ class ReplicaManager:
             deadline = Instant(self._runtime.clock.now() + pause_ns)
             self._telling = self._runtime.timers.at(deadline, tell)
 
-    def _apply_settings(self, before: MetadataImage) -> None:
-        for replica in self:
-            topic = self._image.topic_by_id(replica.topic_id)
-            if topic is None:
-                continue
-            replica.log.configure(self._settings.log_options(topic.name))
-            replica.configure(self._settings.sync_policy(topic.name))
-            former, index = before.topic_by_id(topic.id), replica.name.partition
+    def _apply_settings(self, topics: list[str] | None) -> None:
+        """Have the logs of these topics follow their settings; None: of all topics, in slices.
+
+        Whoever asks for a topic's settings before its turn, as Produce does, has its logs follow at once.
+        """
+        if topics is None:
+            are_underway = bool(self._unconfigured)
+            self._unconfigured = dict.fromkeys(replica.name.topic for replica in self)
+            if self._unconfigured and not are_underway:
+                self._work.run(self._configure_the_rest())
+            self._obey_requests()
+        else:
+            for name in topics:
+                self._unconfigured.pop(name, None)
+                self._configure(name)
+        if topics is None or topics:
+            self._bring_online()
+
+    def _configure_the_rest(self) -> Slices:
+        logs = 0
+        while self._unconfigured and not self._is_closed:
+            name = next(iter(self._unconfigured))
+            del self._unconfigured[name]
+            logs += LOGS_PER_TOPIC + self._configure(name)
+            if logs >= CONFIGURED_AT_ONCE:
+                logs = 0
+                yield
+
+    def _configure_now(self, name: str) -> None:
+        if name in self._unconfigured:
+            del self._unconfigured[name]
+            self._configure(name)
+
+    def _configure(self, name: str) -> int:
+        """Have a topic's logs follow its settings; returns how many logs these are."""
+        topic = self._image.topic(name)
+        if topic is None:
+            return 0
+        found = [self._replicas.get((topic.id, state.index)) for state in topic.partitions]
+        replicas = [replica for replica in found if replica is not None]
+        if not replicas:
+            return 0
+        options, policy = self._settings.log_options(name), self._settings.sync_policy(name)
+        former = self._roles_image.topic_by_id(topic.id)
+        for replica in replicas:
+            replica.log.configure(options)
+            replica.configure(policy)
+            index = replica.name.partition
             if former is not None and former.partition(index) is topic.partition(index):
                 # Otherwise the new minimum comes with the new ISR: with the former one it was never in
                 # force, and the leader would acknowledge what the controller takes for uncommitted.
                 self._roles.settings_changed(replica)
-        self._bring_online()
+        return len(replicas)
 
     def _take_offline(self, topic: Topic, state: PartitionState, *, on_disk: bool) -> None:
         if (topic.id, state.index) not in self._offline:
