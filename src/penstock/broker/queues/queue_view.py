@@ -25,7 +25,7 @@ from penstock.broker.queues.peers import (
     ReceiveRequest,
 )
 from penstock.broker.queues.record_reader import RecordReader
-from penstock.core.metadata import MetadataImage
+from penstock.core.metadata import ConfigResourceType, MetadataImage
 from penstock.core.model import ApiError, ErrorKind, PartitionIndex, TopicId
 from penstock.core.queues import (
     ATTEMPTS_MAX,
@@ -45,8 +45,11 @@ from penstock.core.queues import (
     read_receipts,
 )
 from penstock.runtime import Callback, Runtime
+from penstock.runtime.sliced_work import SlicedWork, Slices
 
 WAIT_MS_MAX = 60_000
+# How many queues get other settings in a slice, which takes about a millisecond.
+CHANGED_AT_ONCE = 32
 # A redrive that fails leaves a dead letter where it is, however often.
 REDRIVE_SETTINGS = QueueSettings(deliveries_max=ATTEMPTS_MAX)
 BAD_REQUEST = ApiError(ErrorKind.INVALID_REQUEST, "only the partition's leader offers records")
@@ -85,6 +88,7 @@ class QueueView:
         settings_of: QueueGroupSettings,
     ) -> None:
         self._runtime = runtime
+        self._work = SlicedWork(runtime.clock.now, runtime.timers.soon)
         self._partitions = partitions
         self._peers = peers
         self._moves = moves
@@ -93,15 +97,39 @@ class QueueView:
         self._image = MetadataImage()
         # Those that somebody consumes from, of partitions that this node leads.
         self._led: dict[QueueId, LeaderQueue] = {}
+        self._led_by_group: dict[str, dict[QueueId, None]] = {}
+        # Those whose settings may have changed.
+        self._outdated: dict[QueueId, None] = {}
         # Which queue is asked first, of those that a consumer names.
         self._turn = 0
 
     def on_metadata(self, image: MetadataImage) -> None:
         """Call it after that of the groups' settings."""
-        are_changed = image.configs is not self._image.configs
-        self._image = image
-        for led in list(self._led.values()) if are_changed else ():
-            led.change_settings(self._settings_for(led.queue))
+        before, self._image = self._image.configs, image
+        if image.configs is before:
+            return
+        changed = image.configs.keys_changed_since(before) + before.keys_missing_in(image.configs)
+        is_underway = bool(self._outdated)
+        if any(resource.kind is ConfigResourceType.BROKER for resource in changed):
+            self._outdated = dict.fromkeys(self._led)
+        else:
+            for resource in changed:
+                if resource.kind is ConfigResourceType.GROUP:
+                    self._outdated.update(self._led_by_group.get(resource.name, {}))
+        if self._outdated and not is_underway:
+            self._work.run(self._change_settings())
+
+    def _change_settings(self) -> Slices:
+        number = 0
+        while self._outdated:
+            queue = next(iter(self._outdated))
+            del self._outdated[queue]
+            led = self._led.get(queue)
+            if led is not None:
+                led.change_settings(self._settings_for(queue))
+            number += 1
+            if number % CHANGED_AT_ONCE == 0:
+                yield
 
     def _settings_for(self, queue: QueueId) -> QueueSettings:
         return REDRIVE_SETTINGS if queue.group_id == REDRIVE_GROUP else self._settings_of(queue.group_id)
@@ -223,6 +251,7 @@ class QueueView:
         if led is None:
             led = LeaderQueue(queue, partition, self._settings_for(queue), self._context)
             self._led[queue] = led
+            self._led_by_group.setdefault(queue.group_id, {})[queue] = None
         return led
 
     def records_ready_here(self, queue: QueueId) -> None:
@@ -247,6 +276,10 @@ class QueueView:
     def _closed(self, led: LeaderQueue) -> None:
         if self._led.get(led.queue) is led:
             del self._led[led.queue]
+            its_group = self._led_by_group[led.queue.group_id]
+            del its_group[led.queue]
+            if not its_group:
+                del self._led_by_group[led.queue.group_id]
 
 
 def _put_errors(
