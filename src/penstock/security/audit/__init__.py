@@ -11,7 +11,8 @@
 The file is the record of a node. The topic is a copy for those who collect it elsewhere: it may lack what was
 recorded in the last moments of a node, or while the topic could not be written.
 
-Nothing here delays or fails a request. What does not fit into the buffer is dropped and counted
+Nothing here delays or fails a request. What a large request changed has no place in the buffer: its entries
+are made from the request when they are written. What does not fit into the buffer is dropped and counted
 (`penstock_audit_dropped_total`), and the next line that is written says how many are missing.
 """
 

@@ -5,14 +5,17 @@
              written as one line when the minute is over: refusals and logins, of which a client can make
              thousands a second
     count    counted from the first one on: what clients do all the time
+    series   the many entries about one large request: made when they are written, off the loop, so that
+             they need no room in the buffer
 
 A kind is who did what to which resource from where. So the size of the log does not depend on how often
 clients try. What is counted is bounded too: when there are too many kinds, the oldest is written early.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain, islice
 from typing import NamedTuple, Protocol, TypeAlias
 
 from penstock.core.model import MILLISECOND, Instant
@@ -26,8 +29,11 @@ from penstock.security.audit.file import AuditFile
 # Entries in memory, and kinds that are being counted.
 BUFFER_MAX = 10_000
 KINDS_MAX = 10_000
+# Rows of the requests whose entries are made later: some of the largest.
+ROWS_MAX = 500_000
 # What is written at once, and how long an entry waits for others.
 BATCH_MAX = 2_000
+SERIES_BATCH_MAX = BATCH_MAX // 2
 FLUSH_MS = 200
 COUNTED_MS = 60_000
 SWEEP_MS = 1_000
@@ -75,8 +81,16 @@ class _Counted:
         self.last_ms = entry.time_ms
 
 
+class _Series(NamedTuple):
+    """Entries that are made when they are written, and the rows of what they are made of."""
+
+    entries: Iterator[AuditEntry]
+    rows: int
+
+
 class _Written(NamedTuple):
     batches: list[tuple[bytearray, int]]
+    is_series_over: bool
 
 
 class AuditLog:
@@ -91,6 +105,10 @@ class AuditLog:
         self._topic = topic
         self.metrics = AuditMetrics()
         self._buffer: list[AuditEntry] = []
+        self._series: deque[_Series] = deque()
+        self._rows = 0
+        # Entries of the first series that are made and not written.
+        self._made: list[AuditEntry] = []
         self._counted: OrderedDict[Kind, _Counted] = OrderedDict()
         self._is_writing = False
         self._is_failing = False
@@ -114,6 +132,21 @@ class AuditLog:
             self._drop(1)
             return
         self._buffer.append(entry)
+        self._flush_soon()
+
+    def record_all(self, entries: Iterator[AuditEntry], rows: int) -> None:
+        """Write the entries about a request of so many rows, which may be more than fit into the buffer.
+
+        They are made a batch at a time in the thread that writes them: what they are made of must not change.
+        """
+        if self._rows + rows > ROWS_MAX and self._series:
+            self._drop(rows)
+            return
+        self._series.append(_Series(entries, rows))
+        self._rows += rows
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
         if self._flush_timer is None and not self._is_writing:
             self._flush_after(FLUSH_MS)
 
@@ -181,24 +214,46 @@ class AuditLog:
             self._flush_timer = None
         if self._is_writing:
             return
-        entries = self._buffer[:BATCH_MAX]
-        if not entries:
+        series = self._series[0].entries if self._series else None
+        # Neither waits for the other.
+        entries = self._buffer[: BATCH_MAX if series is None else BATCH_MAX - SERIES_BATCH_MAX]
+        if not entries and series is None:
             self._end()
             return
         self._is_writing = True
-        if self._missing:
-            entries.insert(0, _gap(entries[0].time_ms, self._missing))
-        missing, taken = self._missing, min(len(self._buffer), BATCH_MAX)
-        work = partial(_write, self._file, self.node_id, tuple(entries), for_topic=self._topic is not None)
-        done = partial(self._written, taken, missing)
+        work = partial(
+            _write,
+            self._file,
+            self.node_id,
+            (*self._gap(), *entries),
+            series,
+            self._made,
+            for_topic=self._topic is not None,
+        )
+        done = partial(self._written, len(entries), self._missing)
         self._runtime.spawn.spawn(work, done, self._not_written, ExecutorKind.DISK)
+
+    def _gap(self) -> tuple[AuditEntry, ...]:
+        """Says that entries are missing before the next one."""
+        if not self._missing:
+            return ()
+        time_ms = self._buffer[0].time_ms if self._buffer else self.now_ms
+        entry = AuditEntry(
+            *(time_ms, "", "", "", "", "", "entries_dropped", None, None),
+            decision=AuditDecision.DROPPED,
+            times=self._missing,
+        )
+        return (entry,)
 
     def _written(self, taken: int, missing: int, written: _Written) -> None:
         self._is_writing = False
         self._missing -= missing
-        for entry in self._buffer[:taken]:
+        for entry in chain(self._buffer[:taken], self._made):
             (self._allowed if entry.decision is AuditDecision.ALLOWED else self._refused).count += 1
         del self._buffer[:taken]
+        self._made.clear()
+        if written.is_series_over:
+            self._rows -= self._series.popleft().rows
         if self._is_failing:
             self._is_failing = False
             events.info("audit.written_again", file=str(self._file.path))
@@ -206,7 +261,7 @@ class AuditLog:
             lost = self._topic.append(written.batches)
             if lost:
                 self._lost("topic", lost)
-        if self._buffer or self._stopped is not None:
+        if self._buffer or self._series or self._stopped is not None:
             self._flush()
 
     def _not_written(self, error: Exception) -> None:
@@ -217,8 +272,11 @@ class AuditLog:
             self._is_failing = True
             events.error("audit.not_written", file=str(self._file.path), reason=str(error))
         if self._stopped is not None:
-            self._lost("file", len(self._buffer))
+            self._lost("file", len(self._buffer) + self._rows)
             self._buffer.clear()
+            self._series.clear()
+            self._made.clear()
+            self._rows = 0
             self._end()
         else:
             self._flush_after(RETRY_MS)
@@ -254,18 +312,26 @@ class AuditLog:
             stopped()
 
 
-def _gap(time_ms: int, entries: int) -> AuditEntry:
-    """Says that entries are missing before this one."""
-    return AuditEntry(
-        time_ms, "", "", "", "", "", "entries_dropped", None, None, AuditDecision.DROPPED, times=entries
-    )
+def _write(
+    file: AuditFile,
+    node_id: int,
+    entries: Sequence[AuditEntry],
+    series: Iterator[AuditEntry] | None,
+    made: list[AuditEntry],
+    *,
+    for_topic: bool,
+) -> _Written:
+    """Write entries and the next ones of a series to the file, and make batches of them for the topic.
 
-
-def _write(file: AuditFile, node_id: int, entries: Sequence[AuditEntry], *, for_topic: bool) -> _Written:
-    """Write entries to the file, and make batches of them for the topic. Runs in a thread."""
-    lines = [entry_line(entry, node_id) for entry in entries]
+    Runs in a thread. `made` keeps what was taken from the series, for another attempt.
+    """
+    if series is not None and not made:
+        made.extend(islice(series, SERIES_BATCH_MAX))
+    written = (*entries, *made)
+    lines = [entry_line(entry, node_id) for entry in written]
     file.write(b"".join(lines))
-    return _Written(_batches(entries, lines) if for_topic else [])
+    is_over = series is not None and len(made) < SERIES_BATCH_MAX
+    return _Written(_batches(written, lines) if for_topic else [], is_over)
 
 
 def _batches(entries: Sequence[AuditEntry], lines: Sequence[bytes]) -> list[tuple[bytearray, int]]:

@@ -11,9 +11,9 @@ does not wait for the answer is recorded as well, without an error that nobody k
 """
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from penstock.broker.delete_records import ALL_RECORDS
 from penstock.core.metadata import ConfigResourceType
@@ -26,20 +26,21 @@ from penstock.core.metadata.access import (
     ScramMechanism,
 )
 from penstock.core.protocol import Api, ErrorCode
-from penstock.core.protocol.codec import Message
+from penstock.core.protocol.codec import Message, exceeds_entries
 from penstock.core.protocol.messages.queue_alter import FORGET, PAUSE, RESET, RESUME
 from penstock.security import Resource, Session
 from penstock.security.audit import AuditDecision, AuditEntry, AuditLog
-from penstock.security.audit.entry import DETAILS_MAX, entry_of
+from penstock.security.audit.entry import DETAILS_MAX, NAME_CHARS_MAX, entry_of
 from penstock.security.sessions import name_key
 
 LOGIN = "login"
 LOGIN_API = "SaslAuthenticate"
 TLS_API = "TLS"
 UNANSWERED = "not answered: the client has left"
-# Decisions of one request that are kept until it is answered, and rows of its response that are looked at.
-DECISIONS_MAX = 1_000
-ROWS_MAX = 10_000
+# Decisions of one request to let somebody see something that are kept until it is answered.
+SEEN_MAX = 1_000
+# Entries in a request, its response and the decisions about it from which on a thread makes its lines.
+SMALL_MAX = 100
 
 
 class Recorded(enum.Enum):
@@ -78,17 +79,60 @@ _REFUSALS = {
 }
 # To see something is part of changing it.
 _SEEING = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+Change: TypeAlias = tuple[AclOperation, Resource]
 _NAMES = ("name", "topic", "topic_name", "resource_name", "group_id", "user")
+
+
+class _Detail(NamedTuple):
+    """What was asked for, in words; of which resource, where lines have resources of their own."""
+
+    words: str
+    resource: str = ""
+
+
+class _Asker(NamedTuple):
+    """Who asked for something, when, and by which request."""
+
+    session: Session
+    time_ms: int
+    api: str
+    correlation: int
+
+    def entry(
+        self,
+        change: Change,
+        decision: AuditDecision,
+        error: str | None = None,
+        details: tuple[str, ...] = (),
+    ) -> AuditEntry:
+        operation, resource = change
+        return entry_of(
+            *(self.session, self.time_ms, self.api, operation.name.lower()),
+            (resource.kind.name.lower(), resource.name),
+            decision,
+            error=error,
+            correlation=self.correlation,
+            details=details,
+        )
 
 
 class AuditedRequest:
     """A request of an administrator, until it is answered."""
 
-    __slots__ = ("allowed", "message")
+    __slots__ = ("changes", "message", "seen")
 
     def __init__(self, message: Message) -> None:
         self.message = message
-        self.allowed: dict[tuple[AclOperation, Resource], None] = {}
+        # No more than the request has rows.
+        self.changes: dict[Change, None] = {}
+        self.seen: dict[Change, None] = {}
+
+    def allow(self, operation: AclOperation, resource: Resource) -> None:
+        """Keep a decision."""
+        if operation not in _SEEING:
+            self.changes[operation, resource] = None
+        elif len(self.seen) < SEEN_MAX:
+            self.seen[operation, resource] = None
 
 
 class AuditedCall(Protocol):
@@ -121,26 +165,27 @@ class RequestAudit:
             return
         audited = call.audited
         if audited is not None:
-            if len(audited.allowed) < DECISIONS_MAX:
-                audited.allowed[operation, resource] = None
+            audited.allow(operation, resource)
         elif self._with_data and ALLOWED.get(call.api.name) is Recorded.DATA:
             kind = _kind(call, operation, resource, allowed=True)
             self._log.count(kind, partial(self._allowance, call, operation, resource))
 
     def _refusal(self, call: AuditedCall, operation: AclOperation, resource: Resource) -> AuditEntry:
         error = _REFUSALS.get(resource.kind, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        return self._entry(call, operation, resource, AuditDecision.REFUSED, error.name)
+        return self._asker(call).entry((operation, resource), AuditDecision.REFUSED, error.name)
 
     def _allowance(self, call: AuditedCall, operation: AclOperation, resource: Resource) -> AuditEntry:
-        return self._entry(call, operation, resource, AuditDecision.ALLOWED)
+        return self._asker(call).entry((operation, resource), AuditDecision.ALLOWED)
+
+    def _asker(self, call: AuditedCall) -> _Asker:
+        return _Asker(call.session, self._log.now_ms, call.api.name, call.correlation_id)
 
     def replied(self, call: AuditedCall, response: Message) -> None:
         """A request of an administrator is answered."""
         audited, call.audited = call.audited, None
         if audited is None:
             return
-        codes, worst = _codes(response)
-        self._settle(call, audited, lambda resource: codes.get(resource.name, worst))
+        self._settle(call, audited, response)
 
     def abandoned(self, call: AuditedCall) -> None:
         """The client has left before its request was answered; what it asked for may still be done."""
@@ -148,41 +193,25 @@ class RequestAudit:
         if audited is not None:
             self._settle(call, audited, None)
 
-    def _settle(
-        self, call: AuditedCall, audited: AuditedRequest, code_of: Callable[[Resource], int] | None
-    ) -> None:
-        changes = [each for each in audited.allowed if each[0] not in _SEEING] or list(audited.allowed)
-        details = _details(call.api.name, audited.message)
-        repeats = ALLOWED.get(call.api.name) is Recorded.DATA
-        for operation, resource in changes:
-            error = UNANSWERED if code_of is None else _error_name(code_of(resource))
-            entry = self._entry(call, operation, resource, AuditDecision.ALLOWED, error, details)
-            if repeats:
-                kind = _kind(call, operation, resource, allowed=True)
-                self._log.repeat((*kind, error), entry)
-            else:
-                self._log.record(entry)
-
-    def _entry(
-        self,
-        call: AuditedCall,
-        operation: AclOperation,
-        resource: Resource,
-        decision: AuditDecision,
-        error: str | None = None,
-        details: tuple[str, ...] = (),
-    ) -> AuditEntry:
-        return entry_of(
-            call.session,
-            self._log.now_ms,
-            call.api.name,
-            operation.name.lower(),
-            (resource.kind.name.lower(), resource.name),
-            decision,
-            error=error,
-            correlation=call.correlation_id,
-            details=details,
+    def _settle(self, call: AuditedCall, audited: AuditedRequest, response: Message | None) -> None:
+        changes = tuple(audited.changes or audited.seen)
+        if not changes:
+            return
+        entries = _entries(
+            self._asker(call),
+            changes,
+            _details(call.api.name, audited.message),
+            response,
         )
+        rows = max(len(changes), _size(audited.message), 0 if response is None else _size(response))
+        if rows > SMALL_MAX:
+            self._log.record_all(entries, rows)
+        elif ALLOWED.get(call.api.name) is Recorded.DATA:
+            for entry, (operation, resource) in zip(entries, changes, strict=True):
+                self._log.repeat((*_kind(call, operation, resource, allowed=True), entry.error), entry)
+        else:
+            for entry in entries:
+                self._log.record(entry)
 
     def logged_in(
         self,
@@ -256,16 +285,56 @@ def _error_name(code: int) -> str | None:
         return str(code)
 
 
-def _codes(response: Any) -> tuple[dict[str, int], int]:
+def _size(message: Message) -> int:
+    """How many entries the arrays of a message have: twice that at most."""
+    limit = SMALL_MAX
+    while exceeds_entries(message, limit):
+        limit *= 2
+    return limit
+
+
+def _entries(
+    asker: _Asker,
+    changes: Sequence[Change],
+    details: Iterator[_Detail],
+    response: Message | None,
+) -> Iterator[AuditEntry]:
+    """A line for each change with what was asked for there, and further ones where that is much.
+
+    May run in a thread.
+    """
+    codes, worst = ({}, 0) if response is None else _codes(response)
+    names = {resource.name for _, resource in changes}
+    words: dict[str, list[str]] = {}
+    for detail in details:
+        words.setdefault(detail.resource if detail.resource in names else "", []).extend(_cut(detail.words))
+    # What is about none of them: it stands in every line if it is as short as they are few.
+    shared = words.pop("", [])
+    is_short = len(shared) <= DETAILS_MAX and len(changes) <= DETAILS_MAX
+    for number, change in enumerate(changes):
+        name = change[1].name
+        found = shared if is_short or not number else []
+        found = found + words.pop(name, [])
+        error = UNANSWERED if response is None else _error_name(codes.get(name, worst))
+        for begin in range(0, max(len(found), 1), DETAILS_MAX):
+            part = tuple(found[begin : begin + DETAILS_MAX])
+            yield asker.entry(change, AuditDecision.ALLOWED, error, part)
+
+
+def _cut(words: str) -> Iterator[str]:
+    """Words in pieces that are not cut off."""
+    for begin in range(0, len(words), NAME_CHARS_MAX):
+        yield words[begin : begin + NAME_CHARS_MAX]
+
+
+def _codes(response: Message) -> tuple[dict[str, int], int]:
     """The error of each name in a response, and the first error in it; 0 is none."""
     codes: dict[str, int] = {}
     worst = 0
-    for count, (name, code) in enumerate(_rows(response, "")):
+    for name, code in _rows(response, ""):
         worst = worst or code
         if not codes.get(name):
             codes[name] = code
-        if count >= ROWS_MAX:
-            break
     return codes, worst
 
 
@@ -287,18 +356,16 @@ def _rows(part: Any, name: str) -> Iterator[tuple[str, int]]:
                     yield from _rows(row, name)
 
 
-def _details(api: str, message: Any) -> tuple[str, ...]:
+def _details(api: str, message: Any) -> Iterator[_Detail]:
     """What was asked for, in words; of settings their names alone, since values may be secrets."""
     describe = _DETAILS.get(api)
-    if describe is None:
-        return ()
-    found: list[str] = []
-    for words in describe(message):
-        if len(found) == DETAILS_MAX:
-            found[-1] = "…"
-            break
-        found.append(words)
-    return tuple(found)
+    return iter(()) if describe is None else describe(message)
+
+
+def _portions(numbers: Sequence[int]) -> Iterator[str]:
+    """Numbers in words, some at a time."""
+    for begin in range(0, len(numbers), DETAILS_MAX):
+        yield ", ".join(map(str, numbers[begin : begin + DETAILS_MAX]))
 
 
 def _word(kind: type[enum.IntEnum], number: int) -> str:
@@ -318,16 +385,17 @@ def _acl(
     )
 
 
-def _created_acls(message: Any) -> Iterator[str]:
+def _created_acls(message: Any) -> Iterator[_Detail]:
     for row in message.creations:
-        yield _acl(
+        words = _acl(
             row.resource_type, row.resource_pattern_type, row.resource_name, row, row.principal, row.host
         )
+        yield _Detail(words)
 
 
-def _deleted_acls(message: Any) -> Iterator[str]:
+def _deleted_acls(message: Any) -> Iterator[_Detail]:
     for row in message.filters:
-        yield _acl(
+        words = _acl(
             row.resource_type_filter,
             row.pattern_type_filter,
             row.resource_name_filter,
@@ -335,84 +403,88 @@ def _deleted_acls(message: Any) -> Iterator[str]:
             row.principal_filter,
             row.host_filter,
         )
+        yield _Detail(words)
 
 
-def _users(message: Any) -> Iterator[str]:
+def _users(message: Any) -> Iterator[_Detail]:
     for row in message.upsertions:
-        yield f"set {_word(ScramMechanism, row.mechanism)} of {row.name}"
+        yield _Detail(f"set {_word(ScramMechanism, row.mechanism)} of {row.name}")
     for row in message.deletions:
-        yield f"delete {_word(ScramMechanism, row.mechanism)} of {row.name}"
+        yield _Detail(f"delete {_word(ScramMechanism, row.mechanism)} of {row.name}")
 
 
-def _quotas(message: Any) -> Iterator[str]:
+def _quotas(message: Any) -> Iterator[_Detail]:
     for row in message.entries:
         entity = ", ".join(f"{part.entity_type} {part.entity_name or '(default)'}" for part in row.entity)
         for change in row.ops:
-            yield f"{entity}: {change.key} {'removed' if change.remove else change.value}"
+            yield _Detail(f"{entity}: {change.key} {'removed' if change.remove else change.value}")
 
 
-def _configs(message: Any) -> Iterator[str]:
+def _configs(message: Any) -> Iterator[_Detail]:
     for row in message.resources:
         for config in row.configs:
-            yield f"{_word(ConfigResourceType, row.resource_type)} {row.resource_name}: {config.name}"
+            words = f"{_word(ConfigResourceType, row.resource_type)} {row.resource_name}: {config.name}"
+            yield _Detail(words, row.resource_name)
 
 
-def _partitions(message: Any) -> Iterator[str]:
+def _partitions(message: Any) -> Iterator[_Detail]:
     for row in message.topics or ():
-        indexes = ", ".join(str(part.partition_index) for part in row.partitions[:DETAILS_MAX])
-        yield f"{row.name}: {indexes}"
+        for indexes in _portions([part.partition_index for part in row.partitions]):
+            yield _Detail(f"{row.name}: {indexes}")
 
 
-def _elections(message: Any) -> Iterator[str]:
+def _elections(message: Any) -> Iterator[_Detail]:
     if message.topic_partitions is None:
-        yield "every partition"
+        yield _Detail("every partition")
     for row in message.topic_partitions or ():
-        yield f"{row.topic}: {', '.join(map(str, row.partitions[:DETAILS_MAX]))}"
+        for indexes in _portions(row.partitions):
+            yield _Detail(f"{row.topic}: {indexes}")
 
 
-def _features(message: Any) -> Iterator[str]:
+def _features(message: Any) -> Iterator[_Detail]:
     for row in message.feature_updates:
-        yield f"{row.feature} {row.max_version_level}"
+        yield _Detail(f"{row.feature} {row.max_version_level}")
 
 
-def _markers(message: Any) -> Iterator[str]:
+def _markers(message: Any) -> Iterator[_Detail]:
     for row in message.markers:
-        yield f"{'commit' if row.transaction_result else 'abort'} producer {row.producer_id}"
+        yield _Detail(f"{'commit' if row.transaction_result else 'abort'} producer {row.producer_id}")
 
 
-def _new_api_key(message: Any) -> Iterator[str]:
-    yield f"{message.id} of {message.user}"
+def _new_api_key(message: Any) -> Iterator[_Detail]:
+    yield _Detail(f"{message.id} of {message.user}")
     if message.scope:
-        yield f"for {', '.join(_word(AclOperation, each) for each in message.scope[:DETAILS_MAX])} alone"
+        yield _Detail(f"for {', '.join(_word(AclOperation, each) for each in message.scope)} alone")
     if message.expires_ms != NO_EXPIRY:
-        yield f"until {message.expires_ms}"
+        yield _Detail(f"until {message.expires_ms}")
 
 
-def _rotation(message: Any) -> Iterator[str]:
-    yield f"node {message.node_id}{', with its old segments' if message.reseal else ''}"
+def _rotation(message: Any) -> Iterator[_Detail]:
+    yield _Detail(f"node {message.node_id}{', with its old segments' if message.reseal else ''}")
 
 
-def _cuts(message: Any) -> Iterator[str]:
+def _cuts(message: Any) -> Iterator[_Detail]:
     for row in message.topics:
         for part in row.partitions:
             below = "all" if part.offset == ALL_RECORDS else f"all below {part.offset}"
-            yield f"{row.name}/{part.partition_index}: {below}"
+            yield _Detail(f"{row.name}/{part.partition_index}: {below}", row.name)
 
 
-def _queue_change(message: Any) -> Iterator[str]:
+def _queue_change(message: Any) -> Iterator[_Detail]:
     words = {PAUSE: "pause", RESUME: "resume", RESET: f"reset to {message.offset}", FORGET: "forget"}
-    places = ", ".join(map(str, message.partitions[:DETAILS_MAX])) or "every partition"
-    yield f"{words.get(message.action, message.action)} {message.topic} of {message.group_id}: {places}"
+    change = f"{words.get(message.action, message.action)} {message.topic} of {message.group_id}"
+    for places in _portions(message.partitions) if message.partitions else ("every partition",):
+        yield _Detail(f"{change}: {places}")
 
 
-def _one(field: str) -> Callable[[Any], Iterator[str]]:
-    def describe(message: Any) -> Iterator[str]:
-        yield f"{field.replace('_', ' ')} {getattr(message, field)}"
+def _one(field: str) -> Callable[[Any], Iterator[_Detail]]:
+    def describe(message: Any) -> Iterator[_Detail]:
+        yield _Detail(f"{field.replace('_', ' ')} {getattr(message, field)}")
 
     return describe
 
 
-_DETAILS: dict[str, Callable[[Any], Iterator[str]]] = {
+_DETAILS: dict[str, Callable[[Any], Iterator[_Detail]]] = {
     "CreateAcls": _created_acls,
     "DeleteAcls": _deleted_acls,
     "AlterUserScramCredentials": _users,

@@ -12,7 +12,15 @@ from penstock.security import ANONYMOUS, Session
 from penstock.security.audit import AuditDecision, AuditEntry, AuditLog
 from penstock.security.audit.entry import entry_line, entry_of
 from penstock.security.audit.file import AuditFile, read_lines
-from penstock.security.audit.log import BUFFER_MAX, COUNTED_MS, FLUSH_MS, KINDS_MAX, RETRY_MS
+from penstock.security.audit.log import (
+    BATCH_MAX,
+    BUFFER_MAX,
+    COUNTED_MS,
+    FLUSH_MS,
+    KINDS_MAX,
+    RETRY_MS,
+    ROWS_MAX,
+)
 from tests.support.manual_runtime import HandSyncs, HandTimers, hand_runtime
 from tests.support.recorded_events import recorded_events
 
@@ -138,6 +146,49 @@ def test_a_log_that_cannot_be_written_is_written_later(desk: Desk) -> None:
         assert [line["resource"] for line in desk.lines()] == ["a", "b"]
         assert len(events.named("audit.written_again")) == 1
     assert desk.log.metrics.dropped.of("file").count == 0
+
+
+def test_entries_about_one_request_need_no_room_in_the_buffer(desk: Desk) -> None:
+    many = BUFFER_MAX + 5_000
+    names = [str(number) for number in range(many)]
+    for _ in range(BUFFER_MAX):
+        desk.log.record(desk.entry("a"))
+
+    desk.log.record_all(map(desk.entry, names), many)
+    desk.timers.pass_ms(FLUSH_MS)
+
+    found = [line["resource"] for line in desk.lines()]
+    assert [name for name in found if name != "a"] == names
+    assert len(found) == BUFFER_MAX + many
+    assert desk.log.metrics.dropped.of("file").count == 0
+
+
+def test_entries_about_a_request_are_written_once_after_a_failure(desk: Desk) -> None:
+    names = [str(number) for number in range(3 * BATCH_MAX)]
+    desk.directory.write_text("in the way")
+    desk.log.record_all(map(desk.entry, names), len(names))
+    desk.timers.pass_ms(FLUSH_MS + RETRY_MS)
+    desk.directory.unlink()
+
+    desk.timers.pass_ms(RETRY_MS)
+
+    assert [line["resource"] for line in desk.lines()] == names
+
+
+def test_requests_that_wait_for_their_entries_are_bounded_and_the_log_says_so(desk: Desk) -> None:
+    for name in ("a", "b", "c"):
+        desk.log.record_all(iter([desk.entry(name)]), ROWS_MAX // 2)
+
+    desk.timers.pass_ms(FLUSH_MS)
+
+    assert [(line["resource"], line["count"]) for line in desk.lines()] == [
+        (None, ROWS_MAX // 2),
+        ("a", 1),
+        ("b", 1),
+    ]
+    desk.log.record_all(iter([desk.entry("d")]), ROWS_MAX)
+    desk.timers.pass_ms(FLUSH_MS)
+    assert desk.lines()[-1]["resource"] == "d"
 
 
 def test_a_stop_writes_what_is_counted(desk: Desk) -> None:

@@ -23,7 +23,7 @@ from penstock.core.protocol.messages.delete_records import (
     DeleteRecordsRequestTopic,
     DeleteRecordsResponse,
 )
-from penstock.core.protocol.messages.delete_topics import DeleteTopicsRequest
+from penstock.core.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from penstock.core.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from penstock.core.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -123,6 +123,73 @@ def test_rules_are_recorded_in_words(stage_with: type["Stage"], tmp_path: Path) 
 
     (line,) = node.lines(api="CreateAcls")
     assert line["details"] == ["allow User:alice from * read on literal topic orders"]
+
+
+def test_every_rule_of_a_request_is_recorded(stage_with: type["Stage"], tmp_path: Path) -> None:
+    node = Audited(stage_with, tmp_path)
+    rules = (*(acl(f"pad-{number}", 3) for number in range(60)), acl("payments", 3))
+
+    as_user(node.stage, "admin").ask(CreateAclsRequest(creations=rules), CreateAclsResponse, 3)
+
+    lines = node.lines(api="CreateAcls")
+    assert [len(line["details"]) for line in lines] == [20, 20, 20, 1]
+    assert lines[-1]["details"] == ["allow User:alice from * read on literal topic payments"]
+    assert {line["correlation"] for line in lines} == {7}
+
+
+def test_a_rule_with_long_names_is_recorded_to_its_end(stage_with: type["Stage"], tmp_path: Path) -> None:
+    node = Audited(stage_with, tmp_path)
+    rule = acl("payments", 3, f"User:{'x' * 300}")
+
+    as_user(node.stage, "admin").ask(CreateAclsRequest(creations=(rule,)), CreateAclsResponse, 3)
+
+    (line,) = node.lines(api="CreateAcls")
+    assert "".join(line["details"]).endswith("xx from * read on literal topic payments")
+
+
+def test_every_change_of_a_request_is_recorded(stage_with: type["Stage"], tmp_path: Path) -> None:
+    node = Audited(stage_with, tmp_path)
+    admin = as_user(node.stage, "admin")
+    create(admin, "orders")
+    names = (*(f"pad-{number}" for number in range(12_000)), "orders")
+
+    answer = admin.ask(DeleteTopicsRequest(topic_names=names, timeout_ms=1_000), DeleteTopicsResponse, 5)
+
+    assert len(answer.responses) == len(names)
+    rows = [(line["resource"], line["error"]) for line in node.lines(api="DeleteTopics")]
+    assert rows == [(name, "UNKNOWN_TOPIC_OR_PARTITION") for name in names[:-1]] + [("orders", None)]
+
+
+def test_each_topic_has_its_own_settings_in_its_lines(stage_with: type["Stage"], tmp_path: Path) -> None:
+    node = Audited(stage_with, tmp_path)
+    admin = as_user(node.stage, "admin")
+    resources = {"orders": ("retention.ms",), "payments": tuple(f"pad-{number}" for number in range(30))}
+    create(admin, *resources)
+    rows = tuple(
+        IncrementalAlterConfigsRequestResource(
+            resource_type=2,
+            resource_name=topic,
+            configs=tuple(
+                IncrementalAlterConfigsRequestConfig(name=name, config_operation=0, value="1")
+                for name in names
+            ),
+        )
+        for topic, names in resources.items()
+    )
+
+    admin.ask(
+        IncrementalAlterConfigsRequest(resources=rows, validate_only=False),
+        IncrementalAlterConfigsResponse,
+        1,
+    )
+
+    lines = node.lines(api="IncrementalAlterConfigs")
+    assert [(line["resource"], len(line["details"])) for line in lines] == [
+        ("orders", 1),
+        ("payments", 20),
+        ("payments", 10),
+    ]
+    assert lines[-1]["details"][-1] == "topic payments: pad-29"
 
 
 ROWS = (DeleteRecordsRequestPartition(partition_index=0, offset=-1),)
