@@ -59,6 +59,10 @@ def _asked(
         return refused
     if isinstance(queues, QueueRefusal):
         return queues
+    target = request.to_topic
+    # Before anything looks whether there is such a topic.
+    if target is not None and not call.authorize(AclOperation.WRITE, topic_resource(target)):
+        return QueueRefusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {target}: not authorized")
     return [
         (queue, chosen.get(queue.partition) or QueueRedriveRequestPartition(partition=queue.partition))
         for queue in queues

@@ -9,15 +9,19 @@ from uuid import UUID
 import pytest
 
 from penstock.broker.queues.redrive import RedriveRequest
+from penstock.core.metadata.commands import CreateTopic
 from penstock.core.model import ApiError, ErrorKind, PartitionIndex, TopicId
 from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from penstock.core.protocol.messages.queue_redrive import (
     QueueRedriveRequest,
     QueueRedriveRequestPartition,
     QueueRedriveResponse,
 )
 from penstock.core.queues import REDRIVE_GROUP, QueueId
+from penstock.security import AclOperation
 from penstock.server.kafka.handlers.queue_redrive import _RedriveCall
+from tests.unit.server.kafka.handlers.test_access import acl, as_user, secured
 from tests.unit.server.kafka.handlers.test_queues import QueueClient
 
 if TYPE_CHECKING:
@@ -25,6 +29,31 @@ if TYPE_CHECKING:
 
 TOPIC = "orders"
 OFFSETS = tuple(range(200))
+
+
+@pytest.mark.parametrize("is_dry_run", [False, True])
+def test_who_may_not_write_to_a_topic_does_not_learn_whether_it_exists(
+    stage_with: type["Stage"], is_dry_run: bool
+) -> None:
+    stage = secured(stage_with)
+    for number, name in enumerate((TOPIC, "secret"), 1):
+        stage.submit(CreateTopic(name, TopicId(UUID(int=number)), 1, 1))
+    rules = (acl(TOPIC, AclOperation.READ.value), acl(TOPIC, AclOperation.WRITE.value))
+    as_user(stage, "admin").ask(CreateAclsRequest(creations=rules), CreateAclsResponse, 3)
+    alice = as_user(stage, "alice")
+
+    replies = [
+        alice.ask(
+            QueueRedriveRequest(topic=TOPIC, to_topic=name, is_dry_run=is_dry_run), QueueRedriveResponse, 0
+        )
+        for name in ("secret", "absent", "__audit")
+    ]
+
+    assert [reply.error_code for reply in replies] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 3
+    assert [reply.error_message for reply in replies] == [
+        f"topic {name}: not authorized" for name in ("secret", "absent", "__audit")
+    ]
+    assert [reply.partitions for reply in replies] == [()] * 3
 
 
 def test_a_dry_run_looks_at_as_many_chosen_dead_letters_as_a_redrive_moves(stage: "Stage") -> None:
