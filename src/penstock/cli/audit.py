@@ -170,9 +170,4 @@ def row_of(entry: dict[str, Any]) -> list[str]:
         entry.get("count"),
         entry.get("error") or "",
     )
-    # What clients call themselves must not move the cursor of whoever reads this.
-    return [_printable(str(cell)) for cell in cells]
-
-
-def _printable(text: str) -> str:
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+    return list(map(str, cells))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.cli.broker_options import BOOTSTRAP, CLIENT_OPTION, InvalidOption, endpoint
+from penstock.cli.output import note
 from penstock.client import ConsumedRecord, ConsumerOptions, OffsetSpec, TopicConsumer
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def consume(
     written = 0
 
     def bad_batch(at: int, bad: "BadBatch") -> None:
-        sys.stderr.write(f"penstock: {topic}/{at}: {bad.what}; going on at {bad.end}\n")
+        note(f"penstock: {topic}/{at}: {bad.what}; going on at {bad.end}")
 
     with TopicConsumer(endpoint(bootstrap, options), topic, reader_options, bad_batch) as reader:
         try:
@@ -65,8 +66,8 @@ def consume(
         finally:
             # Whatever ended it, what was written out need not come again.
             reader.commit()
-        for note in _notes(reader, topic, reader_options, start, written):
-            sys.stderr.write(f"{note}\n")
+        for hint in _notes(reader, topic, reader_options, start, written):
+            note(hint)
 
 
 def _notes(

@@ -1,13 +1,12 @@
 """`penstock delay`: records that are to be published later."""
 
-import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 
 import typer
 
 from penstock.cli.broker_options import BOOTSTRAP, CLIENT_OPTION, InvalidOption, endpoint
-from penstock.cli.output import JSON_OPTION, counted, show_json, show_table
+from penstock.cli.output import JSON_OPTION, counted, note, show_json, show_table
 
 app = typer.Typer(help="List and cancel records that are published later.", no_args_is_help=True)
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -49,9 +48,9 @@ def cancel(
     reasons = DelayAdmin(endpoint(bootstrap, options)).cancel(delay_ids)
     for delay_id, reason in zip(delay_ids, reasons, strict=True):
         if reason is not None:
-            sys.stderr.write(f"penstock: {delay_id}: {reason}\n")
+            note(f"penstock: {delay_id}: {reason}")
     cancelled = sum(reason is None for reason in reasons)
-    sys.stderr.write(f"{counted(cancelled, 'delay')} cancelled\n")
+    note(f"{counted(cancelled, 'delay')} cancelled")
     if cancelled < len(reasons):
         raise typer.Exit(1)
 

@@ -86,7 +86,9 @@ def _is_run_as_node(arguments: list[str]) -> bool:
 
 
 def _failed(reason: str) -> int:
-    sys.stderr.write(f"penstock: {' '.join(reason.split())}\n")
+    from penstock.cli.output import note
+
+    note(f"penstock: {' '.join(reason.split())}")
     return FAILED
 
 

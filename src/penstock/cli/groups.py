@@ -1,6 +1,5 @@
 """`penstock group`: who reads what, how far behind they are, and moving them."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import typer
 
 from penstock.cli.broker_options import BOOTSTRAP, CLIENT_OPTION, InvalidOption, endpoint
-from penstock.cli.output import JSON_OPTION, counted, show_json, show_table
+from penstock.cli.output import JSON_OPTION, counted, note, say, show_json, show_table
 from penstock.client import PartitionLag
 
 app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
@@ -50,11 +49,11 @@ def describe(
     if as_json:
         show_json(asdict(found))
         return
-    sys.stdout.write(f"{found.group}: {found.state}, {counted(len(found.members), 'member')}\n")
+    say(f"{found.group}: {found.state}, {counted(len(found.members), 'member')}")
     if found.epoch is not None:
-        sys.stdout.write(
+        say(
             f"consumer protocol: epoch {found.epoch}, target of epoch {found.target_epoch}, "
-            f"assignor {found.assignor}\n"
+            f"assignor {found.assignor}"
         )
         columns = ("member", "client", "instance", "protocol", "epoch", "partitions", "subscribed to")
         show_table("", columns, map(_member, found.members))
@@ -115,7 +114,7 @@ def delete(
     existing = GroupAdmin(endpoint(bootstrap, options))
     for group in groups:
         existing.delete(group)
-        sys.stderr.write(f"deleted {group}\n")
+        note(f"deleted {group}")
 
 
 def _member(member: Mapping[str, Any]) -> tuple[object, ...]:

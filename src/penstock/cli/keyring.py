@@ -2,7 +2,7 @@
 
 import typer
 
-from penstock.cli.output import JSON_OPTION, show_json, show_table
+from penstock.cli.output import JSON_OPTION, note, show_json, show_table
 
 app = typer.Typer(
     help="Make and look into keyrings: files with the master keys of encryption at rest.",
@@ -18,7 +18,7 @@ def create(file: str = FILE) -> None:
     from penstock.security.key_services import KeyringKeys
 
     name = KeyringKeys(file).create(MachineClock().wall())
-    typer.echo(f"made {file} with the master key {name}", err=True)
+    note(f"made {file} with the master key {name}")
 
 
 @app.command()

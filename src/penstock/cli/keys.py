@@ -6,7 +6,7 @@ import typer
 
 from penstock.cli import master_keys
 from penstock.cli.broker_options import BOOTSTRAP, CLIENT_OPTION, InvalidOption, endpoint
-from penstock.cli.output import JSON_OPTION, show_json, show_table
+from penstock.cli.output import JSON_OPTION, note, show_json, show_table
 from penstock.core.metadata.access import NO_EXPIRY, AclOperation
 
 app = typer.Typer(
@@ -52,7 +52,7 @@ def create(
     if as_json:
         show_json(asdict(made))
         return
-    typer.echo(f"key {made.id} of {made.user}; this is its secret, which is not shown again:", err=True)
+    note(f"key {made.id} of {made.user}; this is its secret, which is not shown again:")
     typer.echo(made.secret)
 
 
@@ -100,7 +100,7 @@ def revoke(
     from penstock.client.access import AccessAdmin
 
     AccessAdmin(endpoint(bootstrap, options)).delete_api_key(key)
-    typer.echo(f"key {key} was revoked", err=True)
+    note(f"key {key} was revoked")
 
 
 def _milliseconds(text: str) -> int:

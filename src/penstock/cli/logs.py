@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.cli.log_inspection import Finding, PartitionFiles, SegmentStats
-from penstock.cli.output import JSON_OPTION, counted, progress_bar, show_json, show_table
+from penstock.cli.output import JSON_OPTION, counted, progress_bar, say, show_json, show_table
 
 if TYPE_CHECKING:
     from penstock.core.records import Record
@@ -34,7 +34,7 @@ def inspect(directory: str = DIRECTORY, as_json: bool = JSON_OPTION) -> None:
         show_json([_partition_json(partition, segments) for partition, segments in partitions])
         return
     for partition, segments in partitions:
-        sys.stdout.write(_headline(partition) + "\n")
+        say(_headline(partition))
         show_table(
             "",
             ("segment", "end", "batches", "records", "bytes", "first", "last", "codecs", "state"),
@@ -66,7 +66,7 @@ def verify(
         for path, finding in findings:
             place = "" if finding.position is None else f" at {finding.position}"
             place += "" if finding.offset is None else f", offset {finding.offset}"
-            sys.stdout.write(f"{finding.meaning.value:<11} {path}/{finding.file}{place}: {finding.what}\n")
+            say(f"{finding.meaning.value:<11} {path}/{finding.file}{place}: {finding.what}")
     count = Counter(finding.meaning for _, finding in findings)
     wrong = [
         counted(count[meaning], name)
@@ -77,7 +77,7 @@ def verify(
         raise CorruptionError(f"{directory}: {', '.join(wrong)}")
     if not as_json:
         total = sum(partition.size_bytes for partition in partitions)
-        sys.stdout.write(f"sound: {counted(len(partitions), 'partition')}, {total} bytes\n")
+        say(f"sound: {counted(len(partitions), 'partition')}, {total} bytes")
 
 
 @app.command()

@@ -1,6 +1,5 @@
 """`penstock key rotate|status`: the master keys of encryption at rest."""
 
-import sys
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.cli.broker_options import BOOTSTRAP, CLIENT_OPTION, InvalidOption, endpoint
-from penstock.cli.output import JSON_OPTION, counted, show_json, show_table
+from penstock.cli.output import JSON_OPTION, counted, note, show_json, show_table
 
 if TYPE_CHECKING:
     from penstock.client.master_keys import MasterKeyClient, MasterKeyRotation, MasterKeyStatus
@@ -43,7 +42,7 @@ def rotate(
     done = [admin.rotate(each, reseal=reseal) for each in _nodes(admin, node)]
     if not as_json:
         for one in done:
-            sys.stderr.write(f"node {one.node_id}: {_outcome(one, reseal=reseal)}\n")
+            note(f"node {one.node_id}: {_outcome(one, reseal=reseal)}")
     asked = [one.node_id for one in done if one.error is None]
     found = _wait(admin, asked, quiet=as_json) if wait else []
     if as_json:
@@ -73,9 +72,9 @@ def status(
         for one in found:
             for use in one.needed:
                 if use.key != one.key and one.is_idle:
-                    sys.stderr.write(f"node {one.node_id}: {use.key} is needed for {_some(use.examples)}\n")
+                    note(f"node {one.node_id}: {use.key} is needed for {_some(use.examples)}")
             if one.problem:
-                sys.stderr.write(f"node {one.node_id}: {one.problem}\n")
+                note(f"node {one.node_id}: {one.problem}")
     if any(one.error is not None for one in found):
         raise typer.Exit(1)
 
@@ -110,7 +109,7 @@ def _wait(admin: "MasterKeyClient", nodes: list[int], *, quiet: bool) -> list["M
         for one in found:
             line = _state(one)
             if said.get(one.node_id) != line and not quiet:
-                sys.stderr.write(f"node {one.node_id}: {line}\n")
+                note(f"node {one.node_id}: {line}")
             said[one.node_id] = line
         if len(found) == len(nodes) and all(one.is_idle for one in found):
             return found

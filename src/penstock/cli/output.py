@@ -16,8 +16,36 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
+def printable(text: str) -> str:
+    """The text, with escapes for what moves a cursor: users choose the names of what they make."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else _escape(each) for each in text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def say(text: str) -> None:
+    """A line to stdout."""
+    sys.stdout.write(f"{printable(text)}\n")
+
+
+def note(text: str) -> None:
+    """A line to stderr."""
+    sys.stderr.write(f"{printable(text)}\n")
+
+
 def show_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    lines = json.dumps(value, indent=2, ensure_ascii=False).split("\n")
+    sys.stdout.writelines(f"{_printable_json(line)}\n" for line in lines)
+
+
+def _printable_json(line: str) -> str:
+    if line.isprintable():
+        return line
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -33,7 +61,7 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
         table.add_column(column, overflow="fold")
     for row in rows:
         # Text is data here, not rich's markup.
-        table.add_row(*(str(cell).replace("[", "\\[") for cell in row))
+        table.add_row(*(printable(str(cell)).replace("[", "\\[") for cell in row))
     Console().print(table)
 
 
@@ -43,7 +71,7 @@ def plain_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Ite
     Two spaces or more stand between columns (`awk -F '  +'`); a header is one word, and no cell is empty.
     """
     cells = [[column.upper().replace(" ", "-") for column in columns]]
-    cells += [[str(cell) or "-" for cell in row] for row in rows]
+    cells += [[printable(str(cell)) or "-" for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -57,7 +85,7 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
     It goes to stderr, so that stdout stays what was asked for. Call the result with each step.
     """
     if not sys.stderr.isatty():
-        sys.stderr.write(f"{title}\n")
+        note(title)
         yield _ignore
         return
     from rich.console import Console
@@ -70,7 +98,7 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(title, total=total or None)
+        task = progress.add_task(printable(title), total=total or None)
         yield lambda step: progress.advance(task, step)
 
 

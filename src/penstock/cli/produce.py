@@ -11,7 +11,7 @@ import typer
 
 from penstock.cli.broker_options import BOOTSTRAP, CLIENT_OPTION, InvalidOption, assignments, endpoint
 from penstock.cli.delays import deliver_at_ms
-from penstock.cli.output import counted, progress_bar, show_json
+from penstock.cli.output import counted, note, progress_bar, show_json
 from penstock.client import ProducerOptions
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def produce(
     if as_json:
         show_json({"topic": topic, "records": sent.delivered, "value_bytes": sent.value_bytes})
     else:
-        sys.stderr.write(f"{counted(sent.delivered, 'record')} delivered to {topic}\n")
+        note(f"{counted(sent.delivered, 'record')} delivered to {topic}")
 
 
 def _delay(admin: "DelayAdmin", topic: str, records: "Iterator[LaterRecord]", as_json: bool) -> None:
@@ -100,7 +100,7 @@ def _delay(admin: "DelayAdmin", topic: str, records: "Iterator[LaterRecord]", as
             ids += stored
         else:
             sys.stdout.write("".join(f"{delay_id}\n" for delay_id in stored))
-            sys.stderr.write(f"{counted(len(stored), 'record')} to be published to {topic}\n")
+            note(f"{counted(len(stored), 'record')} to be published to {topic}")
     if as_json:
         show_json({"topic": topic, "records": len(ids), "delay_ids": ids})
 

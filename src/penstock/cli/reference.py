@@ -32,6 +32,7 @@ _CLI_INTRODUCTION = """\
 Exit codes: 0 done; 1 refused or failed, with one line on stderr; 2 used wrongly; 130 interrupted.
 `penstock COMMAND --help` says the same as this page. The defaults of `penstock up` are those of the
 [settings](settings.md). Tables are plain text in columns under a header where stdout is not a terminal.
+Control characters in names are printed as escapes such as `\\x1b`; records are printed as they are.
 `penstock --install-completion` lets your shell complete commands and options."""
 
 _KAFKA_INTRODUCTION = """\

@@ -1,12 +1,11 @@
 """`penstock topic`: which topics there are, what they look like, and changing them."""
 
-import sys
 from dataclasses import asdict
 
 import typer
 
 from penstock.cli.broker_options import BOOTSTRAP, CLIENT_OPTION, InvalidOption, assignments, endpoint
-from penstock.cli.output import JSON_OPTION, counted, show_json, show_table
+from penstock.cli.output import JSON_OPTION, counted, note, say, show_json, show_table
 from penstock.client import PartitionDetail, TopicDetail
 
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
@@ -35,7 +34,7 @@ def create(
 
     values = assignments("--config", configs)
     TopicAdmin(endpoint(bootstrap, options)).create(topic, partitions, replication_factor, values)
-    sys.stderr.write(f"created {topic}\n")
+    note(f"created {topic}")
 
 
 @app.command("list")
@@ -75,7 +74,7 @@ def describe(
     if as_json:
         show_json(asdict(found))
         return
-    sys.stdout.write(_headline(found) + "\n")
+    say(_headline(found))
     show_table(
         "",
         ("partition", "leader", "replicas", "in sync", "start", "end", "records"),
@@ -108,7 +107,7 @@ def alter(
         topics.alter_configs(topic, values, removed or ())
     if partitions is not None:
         topics.add_partitions(topic, partitions)
-    sys.stderr.write(f"altered {topic}\n")
+    note(f"altered {topic}")
 
 
 @app.command()
@@ -124,7 +123,7 @@ def delete(
     existing = TopicAdmin(endpoint(bootstrap, options))
     for topic in topics:
         existing.delete(topic)
-        sys.stderr.write(f"deleted {topic}\n")
+        note(f"deleted {topic}")
 
 
 def _headline(topic: "TopicDetail") -> str:

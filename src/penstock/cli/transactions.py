@@ -1,12 +1,11 @@
 """`penstock transaction`: what is open, what hangs, and ending it."""
 
-import sys
 from dataclasses import asdict
 
 import typer
 
 from penstock.cli.broker_options import BOOTSTRAP, CLIENT_OPTION, InvalidOption, endpoint
-from penstock.cli.output import JSON_OPTION, counted, show_json, show_table
+from penstock.cli.output import JSON_OPTION, counted, note, show_json, show_table
 
 app = typer.Typer(
     help="List, describe and abort transactions, and find those that hang.", no_args_is_help=True
@@ -107,12 +106,12 @@ def abort(
     place = (topic, partition, start_offset)
     if transactional_id is not None and place == (None, None, None):
         admin.abort(transactional_id)
-        sys.stderr.write(f"aborted the transaction of {transactional_id}, and fenced its producer\n")
+        note(f"aborted the transaction of {transactional_id}, and fenced its producer")
     elif (
         transactional_id is None and topic is not None and partition is not None and start_offset is not None
     ):
         ended = admin.abort_at(topic, partition, start_offset)
-        sys.stderr.write(f"aborted the transaction of producer {ended.producer_id} in {topic}/{partition}\n")
+        note(f"aborted the transaction of producer {ended.producer_id} in {topic}/{partition}")
     else:
         raise InvalidOption("name a transactional id, or --topic, --partition and --start-offset")
 
@@ -162,5 +161,5 @@ def find_hanging(
             ],
         )
     if found:
-        sys.stderr.write(f"penstock: {counted(len(found), 'transaction')} hanging\n")
+        note(f"penstock: {counted(len(found), 'transaction')} hanging")
         raise typer.Exit(1)

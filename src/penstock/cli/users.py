@@ -11,7 +11,7 @@ import typer
 
 from penstock.cli.broker_options import BOOTSTRAP, CLIENT_OPTION, InvalidOption, endpoint
 from penstock.cli.configuration import FILE_OPTION, SET_OPTION
-from penstock.cli.output import JSON_OPTION, show_json, show_table
+from penstock.cli.output import JSON_OPTION, note, show_json, show_table
 from penstock.core.model import PenstockError
 
 if TYPE_CHECKING:
@@ -65,13 +65,10 @@ def bootstrap(
     file = FirstAdministratorFile(configured.node.data_dir)
     file.write(first_administrator(user, _password(password_file), configured.security.super_users))
     if not _is_node_running(configured.node.data_dir):
-        typer.echo(
-            f"user {user} becomes the administrator when the node is started, unless the cluster has users",
-            err=True,
-        )
+        note(f"user {user} becomes the administrator when the node is started, unless the cluster has users")
         return
     _await_answer(file)
-    typer.echo(f"user {user} is the administrator", err=True)
+    note(f"user {user} is the administrator")
 
 
 def _is_node_running(data_dir: str) -> bool:
@@ -139,7 +136,7 @@ def create(
     if any(each.user == user for each in admin.users()):
         raise InvalidOption(f"there is a user {user} already: `penstock user password` changes its password")
     admin.set_password(user, _password(password_file))
-    typer.echo(f"user {user} was added", err=True)
+    note(f"user {user} was added")
 
 
 @app.command()
@@ -157,7 +154,7 @@ def password(
     if all(each.user != user for each in admin.users()):
         raise InvalidOption(f"there is no user {user}: `penstock user create` adds one")
     admin.set_password(user, _password(password_file))
-    typer.echo(f"the password of {user} was changed", err=True)
+    note(f"the password of {user} was changed")
 
 
 @app.command()
@@ -168,7 +165,7 @@ def delete(
     from penstock.client.access import AccessAdmin
 
     AccessAdmin(endpoint(bootstrap, options)).delete_user(user)
-    typer.echo(f"user {user} was removed", err=True)
+    note(f"user {user} was removed")
 
 
 def _password(source: str | None) -> str:

@@ -22,7 +22,7 @@ from penstock.cli.cluster.admin_client import (
     reassignments_of,
     spread,
 )
-from penstock.cli.output import JSON_OPTION, counted, show_json, show_table
+from penstock.cli.output import JSON_OPTION, counted, note, printable, show_json, show_table
 from penstock.core.model import MILLISECOND
 from penstock.runtime.loop import MachineClock
 
@@ -54,11 +54,16 @@ def _bar(title: str, look: Callable[[], WatchProgress | None]) -> None:
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn(title), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (
+        TextColumn(printable(title)),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+    )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
         while (seen := look()) is not None:
-            bar.update(task, completed=seen.done, total=seen.total or None, description=seen.words)
+            bar.update(task, completed=seen.done, total=seen.total or None, description=printable(seen.words))
             time.sleep(LOOK_SECONDS)
 
 
@@ -67,7 +72,7 @@ def _lines(title: str, look: Callable[[], WatchProgress | None]) -> None:
     said, next_line = "", 0
     while (seen := look()) is not None:
         if seen.words != said and clock.now() >= next_line:
-            sys.stderr.write(f"{title}: {seen.words}\n")
+            note(f"{title}: {seen.words}")
             sys.stderr.flush()
             said, next_line = seen.words, clock.now() + LINE_MS * MILLISECOND
         time.sleep(LOOK_SECONDS)
@@ -122,7 +127,7 @@ def reassign(
         show_json([{**asdict(one), "percent": one.percent} for one in moves])
         return
     show_table("", MOVE_COLUMNS, [reassignment_row(one) for one in moves])
-    sys.stderr.write(f"{counted(len(moves), 'partition')} moving\n")
+    note(f"{counted(len(moves), 'partition')} moving")
 
 
 def _begin(
@@ -254,7 +259,7 @@ def elect(
         show_table("", ("partition", "leader", "outcome"), [tuple(row.values()) for row in rows])
     failed = [row for row in rows if row["outcome"] not in ("elected", "not needed")]
     if failed:
-        sys.stderr.write(f"penstock: {counted(len(failed), 'partition')} did not get the requested leader\n")
+        note(f"penstock: {counted(len(failed), 'partition')} did not get the requested leader")
         raise typer.Exit(1)
 
 
@@ -332,7 +337,7 @@ def drain(
         return
     state = "may lead again" if undo else "is drained"
     counts = f"leads {counted(leads, 'partition')}, holds {counted(holds, 'replica')}"
-    sys.stderr.write(f"node {node} {state}: it {counts}\n")
+    note(f"node {node} {state}: it {counts}")
 
 
 def _follow(admin: "AdminClient", node: int) -> None:

@@ -20,7 +20,7 @@ from penstock.cli.cluster.admin_client import (
     reassignments_of,
     survey,
 )
-from penstock.cli.output import JSON_OPTION, counted, show_json, show_table
+from penstock.cli.output import JSON_OPTION, counted, note, say, show_json, show_table
 
 
 def status(*, as_json: bool = JSON_OPTION, bootstrap: str = BOOTSTRAP) -> None:
@@ -43,7 +43,7 @@ def status(*, as_json: bool = JSON_OPTION, bootstrap: str = BOOTSTRAP) -> None:
             "penstock: no controller: most voters cannot be reached, and this may be out of date\n"
         )
     if found.offline:
-        sys.stderr.write(f"penstock: {counted(len(found.offline), 'partition')} offline\n")
+        note(f"penstock: {counted(len(found.offline), 'partition')} offline")
     if found.offline or found.controller is None:
         raise typer.Exit(1)
 
@@ -84,7 +84,7 @@ def _json(found: ClusterOverview) -> dict[str, Any]:
 
 
 def _show(found: ClusterOverview) -> None:
-    sys.stdout.write(f"cluster {found.cluster_id}, controller {_or_none(found.controller)}\n")
+    say(f"cluster {found.cluster_id}, controller {_or_none(found.controller)}")
     show_table(
         "",
         ("node", "address", "state", "rack", "leads", "replicas"),
@@ -103,7 +103,7 @@ def _show(found: ClusterOverview) -> None:
     if wrong:
         show_table("", ("partition", "leader", "replicas", "in sync", "what"), map(_row, wrong))
     if found.moves:
-        sys.stdout.write(f"{counted(len(found.moves), 'reassignment')} under way\n")
+        say(f"{counted(len(found.moves), 'reassignment')} under way")
         show_table("", MOVE_COLUMNS, map(reassignment_row, found.moves))
 
 
