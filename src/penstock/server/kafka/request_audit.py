@@ -36,6 +36,8 @@ from penstock.security.sessions import name_key
 LOGIN = "login"
 LOGIN_API = "SaslAuthenticate"
 TLS_API = "TLS"
+# How Kafka's administrators begin the reason for which they remove a member.
+REMOVED = "member was removed by an admin"
 UNANSWERED = "not answered: the client has left"
 # Decisions of one request to let somebody see something that are kept until it is answered.
 SEEN_MAX = 1_000
@@ -273,7 +275,16 @@ def _recorded(api: str, message: Any) -> Recorded:
     if api == "OffsetCommit" and not message.member_id and message.generation_id_or_member_epoch < 0:
         # Nobody in the group: an operator who moves it, or a consumer without one.
         return Recorded.ALWAYS
+    if api == "LeaveGroup" and _removes_members(message):
+        return Recorded.ALWAYS
     return ALLOWED.get(api, Recorded.ALWAYS)
+
+
+def _removes_members(message: Any) -> bool:
+    """Whether a LeaveGroup is that of an operator: a member leaves alone, and by its id."""
+    return len(message.members) > 1 or any(
+        not member.member_id or (member.reason or "").startswith(REMOVED) for member in message.members
+    )
 
 
 def _error_name(code: int) -> str | None:
@@ -451,6 +462,12 @@ def _markers(message: Any) -> Iterator[_Detail]:
         yield _Detail(f"{'commit' if row.transaction_result else 'abort'} producer {row.producer_id}")
 
 
+def _removed_members(message: Any) -> Iterator[_Detail]:
+    for row in message.members:
+        named = row.member_id if row.group_instance_id is None else f"instance {row.group_instance_id}"
+        yield _Detail(f"remove {named}")
+
+
 def _new_api_key(message: Any) -> Iterator[_Detail]:
     yield _Detail(f"{message.id} of {message.user}")
     if message.scope:
@@ -495,6 +512,7 @@ _DETAILS: dict[str, Callable[[Any], Iterator[_Detail]]] = {
     "ElectLeaders": _elections,
     "UpdateFeatures": _features,
     "WriteTxnMarkers": _markers,
+    "LeaveGroup": _removed_members,
     "CreateApiKey": _new_api_key,
     "DeleteApiKey": _one("id"),
     "RotateMasterKey": _rotation,

@@ -31,6 +31,11 @@ from penstock.core.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequestResource,
     IncrementalAlterConfigsResponse,
 )
+from penstock.core.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupRequestMember,
+    LeaveGroupResponse,
+)
 from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.core.protocol.messages.produce import (
     ProduceRequest,
@@ -238,6 +243,36 @@ def test_what_an_administrator_asked_for_is_recorded_in_words(
 
     (api,) = [api.name for api in APIS.values() if api.request is type(message)]
     assert [line["details"] for line in node.lines(api=api)][:1] == [details]
+
+
+@pytest.mark.parametrize(
+    ("members", "details"),
+    [
+        ((LeaveGroupRequestMember(member_id="", group_instance_id="a"),), ["remove instance a"]),
+        (
+            (LeaveGroupRequestMember(member_id="m1", reason="member was removed by an admin: lost"),),
+            ["remove m1"],
+        ),
+        (
+            (LeaveGroupRequestMember(member_id="m1"), LeaveGroupRequestMember(member_id="m2")),
+            ["remove m1", "remove m2"],
+        ),
+        ((LeaveGroupRequestMember(member_id="m1", reason="the consumer is being closed"),), None),
+    ],
+)
+def test_the_removal_of_members_is_recorded_and_not_that_one_leaves(
+    stage_with: type["Stage"],
+    tmp_path: Path,
+    members: tuple[LeaveGroupRequestMember, ...],
+    details: list[str] | None,
+) -> None:
+    node = Audited(stage_with, tmp_path)
+
+    request = LeaveGroupRequest(group_id="workers", members=members)
+    as_user(node.stage, "admin").ask(request, LeaveGroupResponse, 5)
+
+    lines = [(line["resource"], line["details"]) for line in node.lines(api="LeaveGroup")]
+    assert lines == ([] if details is None else [("workers", details)])
 
 
 def test_values_of_settings_are_not_recorded(stage_with: type["Stage"], tmp_path: Path) -> None:
