@@ -5,12 +5,14 @@ sasl.mechanism, sasl.username, …       SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN
 ssl.ca.location, ssl.certificate.…     whom we trust, and who we are: PEM files, PEM text, or PKCS #12
 """
 
+import os
 import secrets
 import socket
 import ssl
 import tempfile
-from collections.abc import Callable, Generator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import IO
 
 from penstock.client.endpoint import ClientError
 from penstock.core.metadata.access import ScramMechanism
@@ -19,6 +21,8 @@ from penstock.core.sasl.scram import ScramClient
 PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 PLAIN = "PLAIN"
 _SCRAM = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
+# Where Linux has the files that a process has opened.
+_OPENED = "/proc/self/fd/{}"
 _FALSE = ("false", "0", "no", "none")
 
 
@@ -111,13 +115,35 @@ def _present_certificate(context: ssl.SSLContext, options: Mapping[str, str]) ->
     if store := options.get("ssl.keystore.location"):
         texts, password = [_read_store(store, options.get("ssl.keystore.password"))], None
     if any(texts):
-        # Python reads certificates from files only; nobody else can read this one, and it is gone at once.
-        with tempfile.NamedTemporaryFile("w") as both:
-            both.write("\n".join(texts))
-            both.flush()
-            context.load_cert_chain(both.name, None, password)
+        with _as_file("\n".join(texts)) as both:
+            context.load_cert_chain(both, None, password)
     elif certificate:
         context.load_cert_chain(certificate, key or None, password)
+
+
+@contextmanager
+def _as_file(text: str) -> Iterator[str]:
+    """The path of a file with this text: Python reads certificates from files only.
+
+    It is in memory where the system has such files, so that no key stays on a disk whatever happens.
+    Elsewhere nobody else can read it, and it is gone at once.
+    """
+    with _nameless_file() or tempfile.NamedTemporaryFile("w") as file:
+        file.write(text)
+        file.flush()
+        yield _OPENED.format(file.fileno()) if isinstance(file.name, int) else file.name
+
+
+def _nameless_file() -> IO[str] | None:
+    """A file in memory that can be opened again, if there are any."""
+    try:
+        opened = os.memfd_create("certificate")
+    except (AttributeError, OSError):
+        return None
+    if os.path.exists(_OPENED.format(opened)):
+        return os.fdopen(opened, "w")
+    os.close(opened)
+    return None
 
 
 def _read_store(file: str, password: str | None) -> str:

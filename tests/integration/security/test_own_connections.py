@@ -1,5 +1,7 @@
 """Connections of our own clients: certificates in each form that they can be given in."""
 
+import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from penstock.client import ClientError, Endpoint, TopicAdmin
 from penstock.client.connection import connect
+from penstock.client.connection_security import ConnectionSecurity
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.integration.security.conftest import Secured
@@ -75,6 +78,32 @@ def test_a_certificate_is_shown_whatever_form_it_has(
     secured: Secured, tmp_path: Path, form: Callable[[Secured, Path], Options]
 ) -> None:
     assert asked(secured, form(secured, tmp_path)) == ErrorCode.NONE
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no files in memory")
+@pytest.mark.parametrize("form", [as_text, as_store])
+def test_a_key_is_not_written_to_a_disk(
+    secured: Secured,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    form: Callable[[Secured, Path], Options],
+) -> None:
+    options = form(secured, tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+
+    assert ConnectionSecurity({"security.protocol": "ssl", **options}).context is not None
+    opened = [os.readlink(file) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+    assert not any("certificate" in name for name in opened)
+
+
+def test_a_key_is_readable_where_there_are_no_files_in_memory(
+    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    assert asked(secured, as_text(secured, tmp_path)) == ErrorCode.NONE
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_who_shows_none_is_nobody(secured: Secured) -> None:
