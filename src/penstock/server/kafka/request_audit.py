@@ -43,6 +43,8 @@ UNANSWERED = "not answered: the client has left"
 SEEN_MAX = 1_000
 # Entries in a request, its response and the decisions about it from which on a thread makes its lines.
 SMALL_MAX = 100
+# The same where repeats are counted, which only the loop can do.
+REPEATED_MAX = 2_000
 
 
 class Recorded(enum.Enum):
@@ -206,9 +208,10 @@ class RequestAudit:
             response,
         )
         rows = max(len(changes), _size(audited.message), 0 if response is None else _size(response))
-        if rows > SMALL_MAX:
+        repeats = ALLOWED.get(call.api.name) is Recorded.DATA
+        if rows > (REPEATED_MAX if repeats else SMALL_MAX):
             self._log.record_all(entries, rows)
-        elif ALLOWED.get(call.api.name) is Recorded.DATA:
+        elif repeats:
             for entry, (operation, resource) in zip(entries, changes, strict=True):
                 self._log.repeat((*_kind(call, operation, resource, allowed=True), entry.error), entry)
         else:

@@ -37,6 +37,12 @@ from penstock.core.protocol.messages.leave_group import (
     LeaveGroupResponse,
 )
 from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.core.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 from penstock.core.protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -163,6 +169,28 @@ def test_every_change_of_a_request_is_recorded(stage_with: type["Stage"], tmp_pa
     assert len(answer.responses) == len(names)
     rows = [(line["resource"], line["error"]) for line in node.lines(api="DeleteTopics")]
     assert rows == [(name, "UNKNOWN_TOPIC_OR_PARTITION") for name in names[:-1]] + [("orders", None)]
+
+
+def test_commits_of_many_offsets_by_nobody_in_the_group_are_counted(
+    stage_with: type["Stage"], tmp_path: Path
+) -> None:
+    node = Audited(stage_with, tmp_path)
+    admin = as_user(node.stage, "admin")
+    rows = tuple(
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=0, committed_metadata="")
+        for index in range(200)
+    )
+    topics = (OffsetCommitRequestTopic(name="orders", partitions=rows),)
+    request = OffsetCommitRequest(
+        group_id="workers", generation_id_or_member_epoch=-1, member_id="", topics=topics
+    )
+
+    for _ in range(5):
+        admin.ask(request, OffsetCommitResponse, 8)
+    node.stage.run(70 * SECOND)
+
+    lines = node.lines(api="OffsetCommit", resource_type="topic")
+    assert [line["count"] for line in lines] == [1, 4]
 
 
 def test_each_topic_has_its_own_settings_in_its_lines(stage_with: type["Stage"], tmp_path: Path) -> None:
