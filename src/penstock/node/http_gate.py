@@ -25,6 +25,8 @@ RENEW_MS = 10_000
 NOT_YET = HttpResponse(503, b"the cluster has no secret to sign with yet\n")
 OTHER_SITE = HttpResponse(403, b"requests of pages of other sites are not served\n")
 JSON = "application/json"
+# By which callers say who they are.
+NAMING_HEADERS = ("authorization", "x-api-key", STATEMENT_HEADER)
 
 
 class PageCaller:
@@ -45,6 +47,10 @@ class PageCaller:
 
     def may_see_pages(self) -> bool:
         return self.may(AclOperation.DESCRIBE, CLUSTER)
+
+    def may_see_names(self) -> bool:
+        # Nobody is refused anything by this, so that it is not recorded.
+        return self._authorizer.authorize(self._session, AclOperation.DESCRIBE, CLUSTER)
 
 
 class NodeHttpGate:
@@ -71,7 +77,7 @@ class NodeHttpGate:
     ) -> None:
         given = dict(headers)
         names = [name for name, _ in headers]
-        if any(names.count(name) > 1 for name in ("authorization", "x-api-key", STATEMENT_HEADER)):
+        if any(names.count(name) > 1 for name in NAMING_HEADERS):
             done(NOT_IDENTIFIED)
             return
         if given.get("sec-fetch-site", "none") not in ("same-origin", "none"):
@@ -95,6 +101,9 @@ class NodeHttpGate:
             given.get("authorization", ""), given.get("x-api-key", ""), certificate
         )
         self._callers.identify(credentials, host, identified)
+
+    def is_named(self, headers: HttpHeaders, certificate: bytes | None) -> bool:
+        return certificate is not None or any(name in NAMING_HEADERS for name, _ in headers)
 
     def _by_statement(self, header: str, host: str) -> HttpCaller | HttpResponse:
         signed = _signed(header)

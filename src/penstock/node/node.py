@@ -64,6 +64,8 @@ FAREWELL_MS = 500
 FAREWELL_LOOK_MS = 5
 # How many partitions the pages about health name.
 DEGRADED_MAX = 20
+# What strangers are told of a disk.
+DISK_PROBLEM = "disk full"
 # How long a stop takes at most, checkpoints of all logs included, so that there is time to close in order.
 STOP_MS = 3_500
 
@@ -304,7 +306,13 @@ class Node:
             # All its connections are those of the gateway.
             tls, limits = None, replace(limits, address_connections_max=limits.connections_max)
         gate = self._security.http_gate
-        door = self._http[name] = HttpServer(self._runtime, pages, limits, resources, other, gate, tls)
+        open_pages: dict[str, Page] = {
+            "/health": partial(self._health, names=False),
+            "/ready": partial(self._readiness, names=False),
+        }
+        door = self._http[name] = HttpServer(
+            self._runtime, pages, limits, resources, other, gate, tls, open_pages
+        )
         door.open(asyncio.get_running_loop(), address)
         return door
 
@@ -321,37 +329,43 @@ class Node:
             tls=None if security.tls is None else GatewayTls.of(security.tls),
         )
 
-    def _health(self) -> HttpResponse:
-        """The liveness page, with what keeps the node from being ready, and what it cannot serve."""
-        return _status(200, "ok", self._trouble(), self._degraded())
+    def _health(self, *, names: bool = True) -> HttpResponse:
+        """The liveness page, with what keeps the node from being ready, and what it cannot serve.
 
-    def _readiness(self) -> HttpResponse:
+        Without `names` it says of what kind that is, and of how many partitions.
+        """
+        return _status(200, "ok", self._trouble(names=names), self._degraded(names=names))
+
+    def _readiness(self, *, names: bool = True) -> HttpResponse:
         """The readiness page: whether clients should be sent here.
 
-        A node that cannot use some of its logs serves the others: it is ready, and names them.
+        A node that cannot use some of its logs serves the others: it is ready, and names or counts them.
         """
         if self._stopping:
             return _status(503, "stopping")
         if not self.is_ready:
             return _status(503, "starting")
-        trouble, degraded = self._trouble(), self._degraded()
+        trouble, degraded = self._trouble(names=names), self._degraded(names=names)
         if trouble is not None:
             return _status(503, "not ready", trouble, degraded)
         return _status(200, "ready", degraded=degraded)
 
-    def _trouble(self) -> str | None:
+    def _trouble(self, *, names: bool) -> str | None:
         """What keeps this node from being ready, if anything."""
         if self.backstage.controller.leader is None:
             return "no controller"
         if self.backend is not None and self.backstage.member.is_fenced:
             return "fenced"
-        return self._disk_monitor.problem
+        problem = self._disk_monitor.problem
+        return problem if names or problem is None else DISK_PROBLEM
 
-    def _degraded(self) -> list[str]:
-        """The partitions that cannot be served, or not in whole; the first of them, if they are many."""
+    def _degraded(self, *, names: bool) -> list[str] | int:
+        """The partitions that cannot be served, or not in whole: the first of them, or how many they are."""
         partitions = self.backstage.partitions
         found = [f"{name}: offline: {reason}" for name, reason in partitions.offline().items()]
         found += [f"{name}: damaged: {reason}" for name, reason in partitions.damaged().items()]
+        if not names:
+            return len(found)
         if len(found) > DEGRADED_MAX:
             found[DEGRADED_MAX:] = [f"and {len(found) - DEGRADED_MAX} more"]
         return found
@@ -478,12 +492,14 @@ def _listener(options: ListenerOptions, reserved: ReservedAddresses) -> Advertis
     return AdvertisedListener(options.name, options.security, bound, advertised)
 
 
-def _status(code: int, status: str, reason: str | None = None, degraded: Sequence[str] = ()) -> HttpResponse:
+def _status(
+    code: int, status: str, reason: str | None = None, degraded: Sequence[str] | int = 0
+) -> HttpResponse:
     content: dict[str, object] = {"status": status}
     if reason is not None:
         content["reason"] = reason
     if degraded:
-        content["degraded"] = list(degraded)
+        content["degraded"] = degraded
     return HttpResponse(code, msgspec.json.encode(content) + b"\n", "application/json")
 
 

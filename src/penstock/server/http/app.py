@@ -52,6 +52,8 @@ MESSAGES = b"/v1/messages/"
 WATCHED = frozenset({"/health", "/ready", "/metrics", "/v1/admin/health", "/v1/admin/metrics"})
 # What is open to everyone, whoever they are.
 OPEN_PATHS = frozenset(path for (_, path), needs in REST.items() if needs == OPEN)
+# By which callers say who they are, if not by a certificate.
+NAMING_HEADERS = (b"authorization", b"x-api-key")
 # What browsers say of the page that a request is for; "none" is an address that somebody has typed.
 FETCH_SITE, OWN_SITES = b"sec-fetch-site", (b"same-origin", b"none")
 TOPICS, PUBLISH = "/v1/topics/", "/publish"
@@ -91,13 +93,17 @@ class RestApp:
         if path.startswith(ALIAS):
             scope["path"] = path[len("/api") :]
         callers = self._backend.callers
-        if callers is None or (scope["path"] in OPEN_PATHS and scope["type"] == "http"):
+        is_open = scope["path"] in OPEN_PATHS and scope["type"] == "http"
+        if callers is None or (is_open and not _is_named(scope)):
             await self._admitted(scope, receive, send)
             return
         try:
             caller = await self._identify(callers, scope)
         except (Problem, ClusterError) as error:
-            await _refuse(error, scope, receive, send)
+            if is_open:
+                await self._admitted(scope, receive, send)
+            else:
+                await _refuse(error, scope, receive, send)
             return
         scope[CALLER] = caller
         caller.uses += 1
@@ -243,6 +249,12 @@ class RestApp:
         callers, caller = self._backend.callers, scope.get(CALLER)
         if status == UNAUTHORIZED and callers is not None and caller is not None:
             await callers.refused(caller)
+
+
+def _is_named(scope: Scope) -> bool:
+    """Whether a request says who is calling, rightly or not."""
+    has_certificate = scope.get("state", {}).get(CERTIFICATE) is not None
+    return has_certificate or any(name in NAMING_HEADERS for name, _ in scope["headers"])
 
 
 def _protocol(scope: Scope) -> CallerProtocol:

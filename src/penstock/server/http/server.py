@@ -1,7 +1,8 @@
 """The HTTP server of a node and its connections.
 
 Where there is a gate, it is asked who is calling before anything is served but the open pages: health and
-readiness. Whoever may describe the cluster sees the other pages; resources judge for themselves.
+readiness. Whoever may describe the cluster sees the other pages, and more on the open ones than strangers do;
+resources judge for themselves.
 
 One address has half of the connections. When all are in use, or those of one address, a new one takes the
 place of the oldest that waits for its client: for the rest of its request, or to read the response.
@@ -75,6 +76,9 @@ class HttpCaller(Protocol):
     def may_see_pages(self) -> bool:
         """Whether the pages of the node are for this caller."""
 
+    def may_see_names(self) -> bool:
+        """Whether a page that is for everyone says more to this caller than to strangers."""
+
 
 class HttpGate(Protocol):
     """Knows who is calling."""
@@ -87,6 +91,9 @@ class HttpGate(Protocol):
         done: Callable[["HttpCaller | HttpResponse"], None],
     ) -> None:
         """Call `done` with the caller, or with the response to one that is nobody."""
+
+    def is_named(self, headers: "HttpHeaders", certificate: bytes | None) -> bool:
+        """Whether a request says who is calling, rightly or not."""
 
 
 class HttpTls(Protocol):
@@ -107,6 +114,7 @@ Resource: TypeAlias = Callable[[HttpRequest, Callable[[HttpResponse], None]], No
 NAMED_CHARS_MAX = 100
 A = TypeVar("A")
 NO_RESOURCES: Mapping[str, Resource] = {}
+NO_PAGES: Mapping[str, Page] = {}
 PUT = b"PUT "
 OPEN_PAGES = frozenset({"/health", "/ready"})
 # Resources that know by something else who is calling.
@@ -181,16 +189,19 @@ class HttpServer:
         other: Page | None = None,
         gate: HttpGate | None = None,
         tls: HttpTls | None = None,
+        open_pages: Mapping[str, Page] = NO_PAGES,
     ) -> None:
         """`resources` by the prefix of their paths; `other` is served for everything else.
 
-        Without a `gate` everyone is served.
+        Without a `gate` everyone is served; with one, strangers are served `open_pages`, in place of the
+        pages of these paths.
         """
         self.gate = gate
         self.tls = tls
         self._tls_sessions = TlsSessions(runtime.clock, runtime.timers)
         self._runtime = runtime
         self._pages = pages
+        self._open_pages = open_pages
         self._resources = resources
         self._other = other
         self.limits = limits or HttpLimits()
@@ -240,8 +251,9 @@ class HttpServer:
         deadline = Instant(self._runtime.clock.now() + delay_ms * MILLISECOND)
         return self._runtime.timers.at(deadline, act)
 
-    def respond(self, head: bytes) -> HttpResponse | LateResponse:
-        return self.watched(_target(head), lambda: respond(head, self._pages, self._other))
+    def respond(self, head: bytes, *, is_stranger: bool = False) -> HttpResponse | LateResponse:
+        pages = self._open_pages if is_stranger else self._pages
+        return self.watched(_target(head), lambda: respond(head, pages, self._other))
 
     def watched(self, path: str, act: Callable[[], A]) -> A:
         """Do something for a request; it is named if it holds the loop."""
@@ -320,15 +332,23 @@ class HttpConnection:
     def _begin(self, head: bytes, rest: bytes) -> None:
         self._with_body = not head.startswith(b"HEAD ")
         gate, target = self._listener.gate, _target(head)
-        if gate is None or target in OPEN_PAGES or target.startswith(PRIVATE_PREFIX):
+        if gate is None or target.startswith(PRIVATE_PREFIX):
             self._serve(head, rest)
+            return
+        headers, is_open = headers_of(head), target in OPEN_PAGES
+        certificate = self._tcp.certificate if isinstance(self._tcp, TlsConnection) else None
+        if is_open and not gate.is_named(headers, certificate):
+            self._serve_page(head, is_stranger=True)
             return
         # Nothing more is read until it is known who is calling.
         self._tcp.pause()
-        certificate = self._tcp.certificate if isinstance(self._tcp, TlsConnection) else None
 
         def admitted(outcome: HttpCaller | HttpResponse) -> None:
             if self._closed or self._answered:
+                return
+            if is_open:
+                may_see_names = not isinstance(outcome, HttpResponse) and outcome.may_see_names()
+                self._serve_page(head, is_stranger=not may_see_names)
                 return
             if isinstance(outcome, HttpResponse):
                 self._send(outcome)
@@ -340,18 +360,12 @@ class HttpConnection:
             self._tcp.resume()
             self._serve(head, rest)
 
-        gate.admit(headers_of(head), self._tcp.peer.rpartition(":")[0], certificate, admitted)
+        gate.admit(headers, self._tcp.peer.rpartition(":")[0], certificate, admitted)
 
     def _serve(self, head: bytes, rest: bytes) -> None:
         found = self._listener.resource_of(head)
         if found is None:
-            answer = self._listener.respond(head)
-            if isinstance(answer, HttpResponse):
-                self._send(answer)
-            else:
-                self._tcp.pause()
-                self._listener.await_no_more(self._tcp)
-                answer(self._respond)
+            self._serve_page(head)
             return
         length = _content_length(head)
         if length is None:
@@ -365,6 +379,15 @@ class HttpConnection:
             self._have = min(length, len(rest))
             self._buffer[: self._have] = rest[:length]
             self._check_body()
+
+    def _serve_page(self, head: bytes, *, is_stranger: bool = False) -> None:
+        answer = self._listener.respond(head, is_stranger=is_stranger)
+        if isinstance(answer, HttpResponse):
+            self._send(answer)
+        else:
+            self._tcp.pause()
+            self._listener.await_no_more(self._tcp)
+            answer(self._respond)
 
     def _check_body(self) -> None:
         if self._have == len(self._buffer) and self._body is not None:
