@@ -288,6 +288,8 @@ class KeyRotation:
 
         def work() -> MasterKeys:
             present = service.load()
+            # Before it is asked to make one.
+            self._vault.check(present)
             # Another node has had one made, or an operator.
             return present if present.current != former else service.rotate(now)
 

@@ -82,9 +82,25 @@ class KeyVault:
         self.on_other_key: Callable[[], None] = _ignore
         self.on_old_table: Callable[[], None] = _ignore
 
-    def adopt(self, keys: MasterKeys) -> bool:
-        """Use these from now on; returns whether another key is the current one now."""
+    def check(self, keys: MasterKeys) -> None:
+        """Raise KeyUnavailable unless the node can go on with these: a name stays that of one key.
+
+        What is under the former key of that name would not open any more, and envelopes name it.
+        """
         check_master_keys(keys)
+        for name, secret in keys.secrets.items():
+            if self.keys.secrets.get(name, secret) != secret:
+                raise KeyUnavailable(
+                    f"the key service has another key that is called {name!r}, and nothing was changed:"
+                    " put the former one back, and give a new key a name of its own"
+                )
+
+    def adopt(self, keys: MasterKeys) -> bool:
+        """Use these from now on; returns whether another key is the current one now.
+
+        Raises KeyUnavailable, and changes nothing, if they cannot be used.
+        """
+        self.check(keys)
         is_other = keys.current != self.keys.current
         # Keys that are gone at their source stay: something may be under them until it is written again.
         self.keys = keys._replace(secrets={**self.keys.secrets, **keys.secrets})

@@ -54,6 +54,21 @@ class UnwillingKeys(InterruptedKeys, FailingKeys):
     """A key service that is slow, and has no key to give."""
 
 
+class ChangedKeys(FixedKeys):
+    """A key service in which somebody puts another key in the place of each one, under the same name."""
+
+    is_changed = False
+    made = 0
+
+    def load(self) -> MasterKeys:
+        keys = super().load()
+        return keys._replace(secrets=dict.fromkeys(self.names, b"B" * 32)) if self.is_changed else keys
+
+    def rotate(self, now_ms: int) -> MasterKeys:
+        self.made += 1
+        return super().rotate(now_ms)
+
+
 class SameKeys(FixedKeys):
     """A key service whose keys are made elsewhere; counts how often it was asked."""
 
@@ -295,6 +310,46 @@ def test_a_key_service_that_has_no_key_to_give_changes_nothing() -> None:
     assert "no space left" in node.rotation.status.problem
     assert node.rotation.metrics.failures.count == 1
     assert set(keys_in_use(node.disk, node.directory)) == {"old"}
+
+
+def test_another_key_under_the_same_name_is_refused_and_nothing_is_written_under_it() -> None:
+    service = ChangedKeys("main")
+    node = node_with_records(service)
+    node.rotation.start()
+    node.finish()
+
+    service.is_changed = True
+    with recorded_events() as events:
+        reply = node.rotate()
+    for one in node.logs:
+        node.put(one.log)
+
+    assert isinstance(reply, ApiError)
+    assert reply.kind is ErrorKind.STORAGE_FAILED
+    assert "another key that is called 'main'" in reply.detail
+    assert events.named("encryption.rotation_failed")
+    assert "'main'" in node.rotation.status.problem
+    # None was made beside it, either.
+    assert (service.made, service.names) == (0, ("main",))
+    before = node.contents()
+    node.close()
+    service.is_changed = False
+    assert EncryptedNode(node.disk, service).contents() == before
+
+
+def test_another_key_under_the_same_name_is_refused_when_the_rotation_is_due() -> None:
+    service = ChangedKeys("main")
+    node = node_with_records(service, interval_ms=10_000)
+    told: list[Rotated | ApiError] = []
+    node.rotation.on_due_rotation = told.append
+    node.rotation.start()
+
+    service.is_changed = True
+    node.go_on(16)
+
+    assert told
+    assert all(isinstance(reply, ApiError) for reply in told)
+    assert node.vault.keys == FixedKeys("main").load()
 
 
 def test_a_node_takes_the_key_that_another_one_has_had_made() -> None:

@@ -271,16 +271,47 @@ def test_a_partition_whose_key_is_missing_is_offline_until_the_key_is_back() -> 
     assert values(fetch(bench, orders, 0)) == [b"under the first key"]
 
 
+def test_another_key_under_a_name_that_is_known_is_refused_when_keys_are_read_again() -> None:
+    keys = LosableKeys("first", "second")
+    bench = Bench(keys.vault())
+    assert bench.vault is not None
+    bench.vault.adopt(keys.load()._replace(current="first"))
+    bench.written(bench.topic("orders"), b"under the first key")
+    bench.node.kill()
+    keys.missing = ["first"]
+    bench.vault = keys.vault()
+    before = bench.vault.keys
+
+    keys.missing, keys.changed = [], "second"
+    with recorded_events() as events:
+        bench.node.start()
+        bench.run(30 * SECOND)
+
+    assert "another key that is called 'second'" in str(events.named("keys.not_reloaded")[0]["error"])
+    assert bench.vault.keys == before
+    assert bench.backend.partitions.find("orders", 0) is None
+
+    keys.changed = ""
+    bench.run(60 * SECOND)
+
+    orders = bench.backend.partitions.find("orders", 0)
+    assert orders is not None
+    assert values(fetch(bench, orders, 0)) == [b"under the first key"]
+
+
 class LosableKeys(FixedKeys):
-    """A key service from which keys can be taken away."""
+    """A key service from which keys can be taken away, or another one put in the place of one."""
 
     def __init__(self, *names: str) -> None:
         super().__init__(*names)
         self.missing: list[str] = []
+        self.changed = ""
 
     def load(self) -> MasterKeys:
         keys = super().load()
         kept = {name: secret for name, secret in keys.secrets.items() if name not in self.missing}
+        if self.changed:
+            kept[self.changed] = b"B" * 32
         return keys._replace(secrets=kept)
 
     def vault(self) -> KeyVault:

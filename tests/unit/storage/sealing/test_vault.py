@@ -104,6 +104,21 @@ def test_keys_that_are_gone_at_their_source_stay_until_the_node_ends() -> None:
     assert vault.open_envelope(before, b"log") == CONTENT
 
 
+def test_another_key_under_a_name_that_is_known_is_refused_and_changes_nothing() -> None:
+    vault = vault_of("main")
+    before, others = vault.keys, []
+    vault.on_other_key = lambda: others.append(vault.keys.current)
+
+    for current in ("main", "new"):
+        with pytest.raises(KeyUnavailable, match="another key that is called 'main'"):
+            vault.adopt(MasterKeys({"main": b"B" * 32, "new": bytes(32)}, current))
+
+    assert vault.keys == before
+    assert others == []
+    envelope = vault.close_envelope(CONTENT, b"log")
+    assert vault_of("main").open_envelope(envelope, b"log") == CONTENT
+
+
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
