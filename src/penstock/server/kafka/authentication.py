@@ -8,12 +8,13 @@
 
 A login expires when its token does, or after `connections.max.reauth.ms` (KIP-368): a client that logs in
 again in time is served without a gap, as the same principal and by the same mechanism; another one is closed
-with its next request. One by the word of a node (PENSTOCK-DELEGATE) ends as well when what it was made by is
-taken back: an API key, a password. On a listener without SASL that is the only login there is, and clients
-without one are served as whoever their certificate says. A login that fails is answered after a while, the
-longer the more have failed from there, and the next password from there is checked no earlier (`LoginTurns`).
-The connection is closed a moment after the answer: clients that find the end of a connection right behind an
-answer may not read the answer (kafka-python).
+with its next request. What waits for records waits no longer than the login counts: it is answered then, and
+a client that has waited in good faith logs in again behind it. One by the word of a node (PENSTOCK-DELEGATE)
+ends as well when what it was made by is taken back: an API key, a password. On a listener without SASL that
+is the only login there is, and clients without one are served as whoever their certificate says. A login that
+fails is answered after a while, the longer the more have failed from there, and the next password from there
+is checked no earlier (`LoginTurns`). The connection is closed a moment after the answer: clients that find
+the end of a connection right behind an answer may not read the answer (kafka-python).
 """
 
 from collections.abc import Callable
@@ -80,6 +81,12 @@ class ConnectionAuthentication:
     def is_current(self) -> bool:
         """Whether nobody has taken back what the login was made by."""
         return self._delegation is None or self._is_current(self._delegation)
+
+    def within_login(self, wait_ms: int) -> int:
+        """For how long a request may wait that wants to wait for so long: until the login expires."""
+        if self._expires is None:
+            return wait_ms
+        return min(wait_ms, max(0, (self._expires - self._clock.now()) // MILLISECOND))
 
     def admits(self, api_key: int) -> bool:
         """Whether a request may be served now."""

@@ -160,6 +160,9 @@ class Authentication(Protocol):
     def is_current(self) -> bool:
         """Whether what the client logged in by still counts."""
 
+    def within_login(self, wait_ms: int) -> int:
+        """For how long a request may wait that wants to wait for so long."""
+
     def admits(self, api_key: int) -> bool:
         """Whether a request may be served now."""
 
@@ -283,6 +286,11 @@ class Request(PendingResponse):
         """Whether what the client logged in by still counts; looked at when a request has waited."""
         authentication = self.connection.authentication
         return authentication is None or authentication.is_current
+
+    def within_login(self, wait_ms: int) -> int:
+        """So long as a request wants to wait for records, but not for longer than the login counts."""
+        authentication = self.connection.authentication
+        return wait_ms if authentication is None else authentication.within_login(wait_ms)
 
     def authorize(self, operation: AclOperation, resource: Resource) -> bool:
         """Whether the client may do this; the decision is recorded, if any are."""

@@ -99,7 +99,7 @@ def fetch(call: Request, frame: memoryview, position: int) -> None:
     wanted = _wanted(call, context.targets, request.rack_id)
     done = partial(_respond, call, context, wanted)
     if call.authorizer is not None:
-        limits = _within_quota(call, limits)
+        limits = _within_limits(call, limits)
         done = partial(_respond_within_quota, call, request.session_epoch, context, done)
         done = partial(_respond_as_allowed, call, wanted, call.backend.controller.image, done)
     account = call.connection.account
@@ -157,8 +157,15 @@ def _reply_throttled(call: Request, session_id: int) -> None:
     )
 
 
-def _within_quota(call: Request, limits: FetchLimits) -> FetchLimits:
-    """One response has no more than comes in a second: or a small quota would be owed for hours."""
+def _within_limits(call: Request, limits: FetchLimits) -> FetchLimits:
+    """One response has no more than comes in a second: or a small quota would be owed for hours.
+
+    And it comes before the login expires: records that are written later are for those who may have them.
+    """
+    if limits.max_wait_ms > 0:
+        wait_ms = call.within_login(limits.max_wait_ms)
+        if wait_ms != limits.max_wait_ms:
+            limits = limits._replace(max_wait_ms=wait_ms)
     left = call.quota_left(QuotaType.BYTES_OUT)
     if left is None or left >= limits.max_bytes:
         return limits
@@ -206,7 +213,7 @@ def _fetch_in_slices(
 
     done: Callable[[list[FetchedPartition]], None] = found_all
     if call.authorizer is not None:
-        limits = _within_quota(call, limits)
+        limits = _within_limits(call, limits)
         done = partial(_respond_within_quota, call, epoch, context, done)
         done = partial(_respond_as_allowed, call, wanted, asked, done)
     waiting = service.in_slices(wanted, limits, done, call.session.host, call.connection.account)

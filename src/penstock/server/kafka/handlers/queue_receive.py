@@ -43,7 +43,7 @@ def queue_receive(request: QueueReceiveRequest, call: Request) -> None:
             consumer=request.consumer,
             records_max=request.records_max,
             bytes_max=min(request.bytes_max, BYTES_MAX if left is None else min(left, BYTES_MAX)),
-            wait_ms=request.wait_ms,
+            wait_ms=call.within_login(request.wait_ms),
             lease_ms=None if request.lease_ms == SETTING_OF_GROUP else request.lease_ms,
         ),
         partial(_answer, call, request.group_id),

@@ -131,7 +131,7 @@ class ShareFetch:
                 consumer=self.member[1],
                 records_max=min(request.max_records, RECORDS_MAX),
                 bytes_max=min(request.max_bytes, BYTES_MAX if left is None else min(left, BYTES_MAX)),
-                wait_ms=min(max(wait_ms, 0), WAIT_MS_MAX),
+                wait_ms=self._call.within_login(min(max(wait_ms, 0), WAIT_MS_MAX)),
             ),
             self._received,
         )
