@@ -54,7 +54,11 @@ class FirstAdministratorFile:
 
     def write(self, administrator: AddFirstAdministrator) -> None:
         """Leave this one, in the place of any other; when this returns, it survives a power cut."""
-        self.path.parent.mkdir(PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        meta = self.path.parent
+        meta.parent.parent.mkdir(parents=True, exist_ok=True)
+        # The data directory, if no node was started yet.
+        meta.parent.mkdir(PRIVATE_DIRECTORY, exist_ok=True)
+        meta.mkdir(PRIVATE_DIRECTORY, exist_ok=True)
         self._refusal.unlink(missing_ok=True)
         draft = self.path.with_name(f"{self.path.name}.new")
         draft.unlink(missing_ok=True)

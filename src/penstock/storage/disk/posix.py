@@ -590,10 +590,21 @@ class PosixDisk:
 
     def make_directory(self, path: str) -> None:
         with translated("make_directory", path):
-            if path:
-                os.makedirs(self._absolute(path), PRIVATE_MODE, exist_ok=True)
-            else:
-                _make_durably(self._root, PRIVATE_MODE)
+            self._make_directory(self._absolute(path))
+
+    def _make_directory(self, directory: str) -> None:
+        """Make it with every directory above it, all of them closed to others; above the root as usual."""
+        if directory == self._root:
+            _make_durably(directory, PRIVATE_MODE)
+            return
+        try:
+            os.mkdir(directory, PRIVATE_MODE)
+        except FileNotFoundError:
+            self._make_directory(os.path.dirname(directory))
+            self._make_directory(directory)
+        except FileExistsError:
+            if not os.path.isdir(directory):
+                raise
 
     def rename(self, old: str, new: str) -> None:
         source, target = self._absolute(old), self._absolute(new)
