@@ -9,7 +9,9 @@
              they need no room in the buffer
 
 A kind is who did what to which resource from where. So the size of the log does not depend on how often
-clients try. What is counted is bounded too: when there are too many kinds, the oldest is written early.
+clients try. Nor on how many names they make up: of what is refused to one principal at one address, so many
+kinds a minute have lines of their own for each API, and the others one line for all, which has no resource.
+What is counted is bounded too: when there are too many kinds, the oldest is written early.
 """
 
 from collections import OrderedDict, deque
@@ -31,6 +33,9 @@ BUFFER_MAX = 10_000
 KINDS_MAX = 10_000
 # Rows of the requests whose entries are made later: some of the largest.
 ROWS_MAX = 500_000
+# Kinds of refusals of one principal, address and API in a minute that have lines of their own.
+REFUSALS_MAX = 100
+OTHER_REFUSALS = f"others than the first {REFUSALS_MAX} of a minute"
 # What is written at once, and how long an entry waits for others.
 BATCH_MAX = 2_000
 SERIES_BATCH_MAX = BATCH_MAX // 2
@@ -42,6 +47,8 @@ STOP_MS = 1_000
 REPORT_MS = 10_000
 TOPIC_BATCH_BYTES = 512 << 10
 Kind: TypeAlias = tuple[object, ...]
+# Principal, host and API.
+Source: TypeAlias = tuple[str, str, str]
 
 
 class AuditTopicWriter(Protocol):
@@ -88,6 +95,16 @@ class _Series(NamedTuple):
     rows: int
 
 
+class _RefusedKinds:
+    """How many kinds of refusals one source has had in the minute that ends at `until`."""
+
+    __slots__ = ("kinds", "until")
+
+    def __init__(self, until: Instant) -> None:
+        self.until = until
+        self.kinds = 0
+
+
 class _Written(NamedTuple):
     batches: list[tuple[bytearray, int]]
     is_series_over: bool
@@ -110,6 +127,7 @@ class AuditLog:
         # Entries of the first series that are made and not written.
         self._made: list[AuditEntry] = []
         self._counted: OrderedDict[Kind, _Counted] = OrderedDict()
+        self._refusals: OrderedDict[Source, _RefusedKinds] = OrderedDict()
         self._is_writing = False
         self._is_failing = False
         self._flush_timer: Timer | None = None
@@ -152,9 +170,37 @@ class AuditLog:
 
     def repeat(self, kind: Kind, entry: AuditEntry) -> None:
         """Write the first entry of a kind, and count those that follow within a minute."""
+        if self._add(kind, entry.time_ms):
+            return
+        if entry.decision is AuditDecision.REFUSED and not self._has_line(entry):
+            self._count_other(entry)
+            return
+        self._count_from(kind, entry, 0)
+        self.record(entry)
+
+    def _has_line(self, entry: AuditEntry) -> bool:
+        """Whether another kind of refusal has a line of its own: names may be made up without end."""
+        now, source = self._runtime.clock.now(), (entry.principal, entry.host, entry.api)
+        refusals = self._refusals
+        while refusals:
+            oldest, refused = next(iter(refusals.items()))
+            if refused.until > now and len(refusals) <= KINDS_MAX:
+                break
+            del refusals[oldest]
+        of_source = refusals.get(source)
+        if of_source is None:
+            until = Instant(now + COUNTED_MS * MILLISECOND)
+            of_source = refusals[source] = _RefusedKinds(until)
+        of_source.kinds += 1
+        return of_source.kinds <= REFUSALS_MAX
+
+    def _count_other(self, entry: AuditEntry) -> None:
+        kind = (False, entry.principal, entry.host, entry.api, entry.operation, entry.resource_type)
         if not self._add(kind, entry.time_ms):
-            self._count_from(kind, entry, 0)
-            self.record(entry)
+            other = entry._replace(
+                client_id="", resource=None, error=None, correlation=None, details=(OTHER_REFUSALS,)
+            )
+            self._count_from(kind, other, 1)
 
     def count(self, kind: Kind, make: Callable[[], AuditEntry]) -> None:
         """Count an entry of a kind; `make` is called for the first one."""

@@ -18,6 +18,8 @@ from penstock.security.audit.log import (
     COUNTED_MS,
     FLUSH_MS,
     KINDS_MAX,
+    OTHER_REFUSALS,
+    REFUSALS_MAX,
     RETRY_MS,
     ROWS_MAX,
 )
@@ -96,6 +98,47 @@ def test_a_kind_that_does_not_come_again_has_one_line(desk: Desk) -> None:
     desk.timers.pass_ms(3 * COUNTED_MS)
 
     assert len(desk.lines()) == 1
+
+
+def test_names_that_are_made_up_have_one_line_beyond_the_first_of_a_minute(desk: Desk) -> None:
+    def refuse(name: str, principal: str = "User:bob", api: str = "Metadata") -> None:
+        entry = desk.entry(name)._replace(principal=principal, api=api)
+        desk.log.repeat((principal, api, name), entry)
+
+    for number in range(REFUSALS_MAX + 5_000):
+        refuse(f"made-up-{number}")
+    refuse("made-up-0")
+    # What others are refused, and the same one elsewhere, is told whole.
+    refuse("secret", principal="User:eve")
+    refuse("secret", api="Fetch")
+    desk.timers.pass_ms(COUNTED_MS + 2_000)
+
+    lines = desk.lines()
+    others = [line for line in lines if line["resource"] is None]
+    assert len(lines) == REFUSALS_MAX + 4
+    assert [(line["count"], line["principal"], line["details"]) for line in others] == [
+        (5_000, "User:bob", [OTHER_REFUSALS])
+    ]
+    assert sorted((line["principal"], line["api"]) for line in lines if line["resource"] == "secret") == [
+        ("User:bob", "Fetch"),
+        ("User:eve", "Metadata"),
+    ]
+    # Every refusal is in a line.
+    assert sum(line["count"] for line in lines) == REFUSALS_MAX + 5_003
+
+    # And after the minute names have lines again.
+    refuse("later")
+    desk.timers.pass_ms(FLUSH_MS)
+    assert desk.lines()[-1]["resource"] == "later"
+
+
+def test_what_is_allowed_is_not_bounded_with_what_is_refused(desk: Desk) -> None:
+    for number in range(REFUSALS_MAX + 50):
+        name = f"topic-{number}"
+        desk.log.repeat((name,), desk.entry(name, AuditDecision.ALLOWED))
+    desk.timers.pass_ms(FLUSH_MS)
+
+    assert len({line["resource"] for line in desk.lines()}) == REFUSALS_MAX + 50
 
 
 def test_data_is_one_line_a_minute(desk: Desk) -> None:
