@@ -387,7 +387,10 @@ def rewrap_snapshots(disk: Disk, seal: SnapshotSeal) -> int:
     One that does not open stays as it is: the scrub finds it.
     """
     count = 0
-    for index in _list(disk):
+    with seal.lock:
+        # One that is being written under the former key is there by now.
+        present = _list(disk)
+    for index in present:
         with seal.lock, suppress(CorruptionError):
             content = read_file(disk, f"{DIRECTORY}/{_name(index)}")
             if content is not None and master_key_of(_envelope(content)) != seal.vault.keys.current:

@@ -226,6 +226,29 @@ def test_a_rotation_re_encrypts_snapshots_whenever_the_power_is_cut() -> None:
         assert read_snapshot(victim, meta_of(9), seal_of(NEW, "new")) == content_of(9)
 
 
+class HeldByWriter:
+    """A lock that is free when somebody else has written the first snapshot, under the former key."""
+
+    def __init__(self, disk: CrashableDisk) -> None:
+        self._disk = disk
+
+    def __enter__(self) -> None:
+        if not snapshot_keys(self._disk):
+            write_snapshot(self._disk, Index(9), content_of(9), seal_of())
+
+    def __exit__(self, *_: object) -> None:
+        """Free again."""
+
+
+def test_a_rotation_re_encrypts_the_first_snapshot_too_if_that_is_being_written() -> None:
+    disk, both = blank_disk(), seal_of({**OLD, **NEW}, "new")
+    both.lock = HeldByWriter(disk)  # type: ignore[assignment]
+
+    assert rewrap_snapshots(disk, both) == 1
+
+    assert snapshot_keys(disk) == ["new"]
+
+
 def test_a_snapshot_that_does_not_open_does_not_keep_a_rotation_from_the_others() -> None:
     disk, both = blank_disk(), seal_of({**OLD, **NEW}, "new")
     write_snapshot(disk, Index(8), content_of(8), seal_of())
