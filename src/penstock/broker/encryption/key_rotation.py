@@ -402,6 +402,9 @@ class KeyRotation:
     def _pump(self) -> None:
         while self._waiting and self._under_way < LOGS_AT_ONCE:
             one = self._waiting.popleft()
+            if not one.log.is_open:
+                # It was removed: another log may be in its place, with files of the same names.
+                continue
             self._under_way += 1
             one.log.renew_keys(partial(self._log_done, one, self._pass))
         if not self._waiting and not self._under_way and not self._has_logs:

@@ -138,6 +138,13 @@ class EncryptedNode:
             log = PartitionLog.create(self.disk, path, TOPIC, options, commit=self.commit, vault=vault)
         return OpenLog(TopicPartition(TopicName("orders"), PartitionIndex(index)), TOPIC, log)
 
+    def make_again(self, index: int) -> None:
+        """Remove a log, and make another one in its place."""
+        self.logs[index].log.abandon()
+        self.disk.make_directory("deleted")
+        self.disk.rename(f"logs/orders/{index}", f"deleted/{index}")
+        self.logs[index] = self._open(index, OPTIONS)
+
     def fill(self, count: int = 10) -> "EncryptedNode":
         """Records in every log, and a metadata snapshot."""
         for one in self.logs:
@@ -157,6 +164,14 @@ class EncryptedNode:
         log.append(batch, check_batches(batch), LeaderEpoch(0), Timestamp(1))
         log.sync(lambda _: None)
         self.settle()
+
+    def finish_round(self) -> None:
+        """Let one round of syncs end, while they are held."""
+        files, done = self.syncs.waiting.pop(0)
+        for file in files:
+            file.sync()
+        done(None)
+        self.timers.run()
 
     def settle(self) -> None:
         settle(self.timers, self.syncs)

@@ -7,7 +7,7 @@ from random import Random  # noqa: TID251  seeded
 import pytest
 
 from penstock.broker.cluster.raft_storage import read_snapshot
-from penstock.broker.encryption.key_rotation import Rotated, RotationPhase
+from penstock.broker.encryption.key_rotation import LOGS_AT_ONCE, Rotated, RotationPhase
 from penstock.broker.encryption.keys_in_use import keys_in_use
 from penstock.broker.encryption.segment_reseal import read_position
 from penstock.broker.partitions.log_manager import LogManager, LogStore
@@ -531,3 +531,28 @@ def test_another_current_key_that_is_read_counts_also_if_the_rotation_that_is_as
     assert "no space left" in node.rotation.status.problem
     assert set(keys_in_use(node.disk, node.directory)) == {"another node's"}
     assert node.rotation.metrics.rotations.count == 1
+
+
+def test_a_log_that_was_removed_before_its_turn_leaves_the_one_in_its_place_alone() -> None:
+    node = EncryptedNode(blank_disk(), FixedKeys("old"), logs=LOGS_AT_ONCE + 1).fill(1)
+    node.rotation.start()
+    node.finish()
+    node.syncs.held = True
+    node.rotation.rotate(lambda _: None)
+    node.settle()
+    # The tables of the others are on the device, and have still to get their names.
+    node.finish_round()
+
+    node.make_again(LOGS_AT_ONCE)
+    keys = node.logs[LOGS_AT_ONCE].log.keys
+    assert keys is not None
+    keys.put()
+    while node.syncs.waiting:
+        node.finish_round()
+    node.syncs.held = False
+    node.finish()
+    node.close()
+
+    again = EncryptedNode(node.disk, node.service, logs=LOGS_AT_ONCE + 1)
+    assert again.contents()[LOGS_AT_ONCE] == b""
+    assert set(keys_in_use(again.disk, again.directory)) == {node.vault.keys.current}
