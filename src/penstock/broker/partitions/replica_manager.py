@@ -79,6 +79,8 @@ from penstock.storage.sealing import KeyUnavailable
 Nodes: TypeAlias = tuple[NodeId, ...]
 # A negative retention keeps everything.
 FOR_EVER = -1
+# No log is rolled for its age more often than this: each segment is several files.
+SEGMENT_MS_MIN = 1_000
 SETTINGS_NOT_VALID = "its topic's settings are not valid"
 RETRY_MS, RETRY_MAX_MS = 1_000, 10_000
 # So many logs are opened without a break, and of more so many at a time.
@@ -269,13 +271,15 @@ class LogSettings:
 
     def _log_options(self, options: TopicOptions) -> LogOptions:
         deletes = CleanupPolicy.DELETE in options.cleanup
+        segment_ms = options.segment_ms
+        if options.compacted:
+            # The active segment cannot be compacted.
+            segment_ms = min(segment_ms, options.max_compaction_lag_ms)
+        segment_ms = max(segment_ms, SEGMENT_MS_MIN)
         return LogOptions(
             segment_bytes=options.segment_bytes,
-            # The active segment cannot be compacted.
-            segment_ms=min(options.segment_ms, options.max_compaction_lag_ms)
-            if options.compacted
-            else options.segment_ms,
-            segment_jitter_ms=options.segment_jitter_ms,
+            segment_ms=segment_ms,
+            segment_jitter_ms=min(options.segment_jitter_ms, segment_ms - SEGMENT_MS_MIN),
             index_interval_bytes=options.index_interval_bytes,
             index_bytes_max=options.segment_index_bytes,
             time_index_interval_ms=self._options.time_index_interval_ms,

@@ -18,7 +18,7 @@ from penstock.core.metadata import (
 from penstock.core.model import ApiError, ErrorKind, NodeId, PartitionIndex, TopicId
 from penstock.storage.log import LogOptions, PartitionLog
 from tests.support.manual_runtime import hand_runtime
-from tests.unit.broker.partitions.replicas_bench import Broker, ReplicasBench, batch
+from tests.unit.broker.partitions.replicas_bench import Broker, Producer, ReplicasBench, batch
 
 TOPICS = 100
 
@@ -126,3 +126,22 @@ def test_a_producer_meets_a_minimum_isr_of_brokers_with_its_first_batch() -> Non
     assert isinstance(refused, ApiError)
     assert refused.kind is ErrorKind.NOT_ENOUGH_REPLICAS
     assert isinstance(service.append(broker.led, memoryview(batch())), AppendResult)
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {"segment_ms": "1"},
+        {"cleanup_policy": "compact", "max_compaction_lag_ms": "1"},
+        {"segment_ms": "1000", "segment_jitter_ms": "1000"},
+    ],
+)
+def test_a_log_is_rolled_for_its_age_once_a_second_at_most(configs: dict[str, str]) -> None:
+    bench = ReplicasBench().create(1, **configs)
+    led, producer = bench[1].led, Producer(bench[1])
+
+    for _ in range(25):
+        producer.append(b"x")
+        bench.timers.pass_ms(100)
+
+    assert len(led.log.segments()) == 3

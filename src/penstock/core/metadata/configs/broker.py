@@ -308,7 +308,7 @@ SEGMENTS = (
         "log.roll.ms",
         LONG,
         None,
-        "Age at which a segment is closed, in milliseconds.",
+        "Age at which a segment is closed, in milliseconds; less than a second counts as a second.",
         at_least(1),
         ConfigSynonym("log.roll.hours", HOUR_MS),
     ),

@@ -140,7 +140,7 @@ SEGMENTS = (
         "segment.ms",
         LONG,
         str(7 * DAY_MS),
-        "Age at which a segment is closed even if it is small.",
+        "Age at which a segment is closed even if it is small; less than a second counts as a second.",
         at_least(1),
         "log.roll.ms",
         ConfigSynonym("log.roll.hours", HOUR_MS),
