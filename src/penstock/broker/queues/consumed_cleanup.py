@@ -69,20 +69,23 @@ class ConsumedCleanup:
         self._queues = queues
         self._deletion = deletion
         self._image = MetadataImage()
-        # Topics that may have the policy, by name.
-        self._topics: tuple[str, ...] = ()
+        # The names of topics that may have the policy.
+        self.topics: dict[str, None] = {}
         self._is_started = False
 
     def on_metadata(self, image: MetadataImage) -> None:
         """Nothing runs while no topic has the policy."""
-        if image.configs is not self._image.configs:
-            kind = ConfigResourceType.TOPIC
-            found = [
-                name for name in image.configured(kind) if _POLICY in image.config(kind, name).get(_KEY, "")
-            ]
-            self._topics = tuple(sorted(found))
-        self._image = image
-        if self._topics and not self._is_started:
+        before, self._image = self._image.configs, image
+        if image.configs is not before:
+            changed = image.configs.keys_changed_since(before) + before.keys_missing_in(image.configs)
+            for kind, name in changed:
+                if kind is not ConfigResourceType.TOPIC:
+                    continue
+                if _POLICY in image.config(kind, name).get(_KEY, ""):
+                    self.topics[name] = None
+                else:
+                    self.topics.pop(name, None)
+        if self.topics and not self._is_started:
             self._is_started = True
             self._later()
 
@@ -90,7 +93,7 @@ class ConsumedCleanup:
         self._timers.at(Instant(self._clock.now() + CHECK_MS * MILLISECOND), self._check)
 
     def _check(self) -> None:
-        for name in self._topics:
+        for name in sorted(self.topics):
             topic = self._image.topic(name)
             is_led = topic is not None and any(each.leader == self._node_id for each in topic.partitions)
             if (

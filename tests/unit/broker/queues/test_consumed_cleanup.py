@@ -1,17 +1,30 @@
 """`cleanup.policy=consumed` deletes nothing unless it knows of every queue of the topic."""
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
+from uuid import UUID
 
 import pytest
 
 from penstock.broker.coordinator import partition_of
 from penstock.broker.coordinator.queues import QueueService, key_of
 from penstock.broker.lease import ENDED
+from penstock.broker.queues.consumed_cleanup import ConsumedCleanup
 from penstock.broker.queues.queue_admin import QueuesDescribed
-from penstock.core.metadata import QUEUES_TOPIC, ConfigResource, ConfigResourceType
+from penstock.core.metadata import (
+    QUEUES_TOPIC,
+    ConfigResource,
+    ConfigResourceType,
+    ConfigSet,
+    MetadataImage,
+    MetadataMachine,
+    TopicCreated,
+)
 from penstock.core.metadata.commands import AlterConfigs
-from penstock.core.model import ApiError, ErrorKind
+from penstock.core.model import ApiError, ErrorKind, NodeId, TopicId, TopicName
 from penstock.core.queues import QueueCommand, QueueId
+from tests.support.manual_runtime import HandSyncs, HandTimers, hand_runtime
 from tests.unit.broker.queues.queue_stage import STATIC, TOPIC, QueueConsumer, QueueStage, consumer_of
 
 
@@ -111,3 +124,30 @@ def test_a_node_without_a_lease_does_not_say_that_there_are_no_queues(consumer: 
     queues_of(consumer).describe(("nobody",), (), replies.append)
 
     assert [type(each) for each in replies] == [ApiError]
+
+
+def test_only_topics_that_were_changed_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, looked_at, config = MetadataMachine(), list[str](), MetadataImage.config
+
+    def look(image: MetadataImage, kind: ConfigResourceType, name: str) -> Mapping[str, str]:
+        looked_at.append(name)
+        return config(image, kind, name)
+
+    def change(name: str, policy: str) -> None:
+        machine.replay((ConfigSet(ConfigResourceType.TOPIC, name, "cleanup.policy", policy),))
+        looked_at.clear()
+        cleanup.on_metadata(machine.image)
+
+    timers: Any = HandTimers()
+    nobody: Any = None
+    cleanup = ConsumedCleanup(hand_runtime(timers, HandSyncs()), NodeId(1), nobody, nobody, nobody)
+    for number in range(10):
+        machine.replay((TopicCreated(TopicName(f"topic-{number}"), TopicId(UUID(int=1 + number))),))
+        change(f"topic-{number}", "consumed" if number % 2 else "delete")
+    monkeypatch.setattr(MetadataImage, "config", look)
+
+    change("topic-4", "consumed")
+    assert looked_at == ["topic-4"]
+    change("topic-5", "delete")
+
+    assert sorted(cleanup.topics) == ["topic-1", "topic-3", "topic-4", "topic-7", "topic-9"]
