@@ -2,6 +2,8 @@
 
 import re
 import socket
+import threading
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -210,3 +212,32 @@ def test_a_request_that_there_is_no_room_for_may_be_sent_again(node: Broker, top
     assert "rest.in_flight_bytes_max" in refused.value.details()
     assert ("grpc-retry-pushback-ms", "1000") in refused.value.trailing_metadata()
     assert stored.offset == 0
+
+
+def test_calls_whose_message_does_not_come_leave_room_for_others(node: Broker, topic: str) -> None:
+    small = ServerThread(node, GrpcOptions(calls_max=20))
+    small.open()
+    never = threading.Event()
+
+    def silence() -> Iterator[bytes]:
+        never.wait()
+        yield from ()
+
+    def is_served(stub: Any) -> bool:
+        with suppress(grpc.RpcError):
+            return stub.Publish(PublishRequest(topic=topic, value=b"x"), timeout=30).offset >= 0
+        return False
+
+    try:
+        with ExitStack() as opened:
+            opened.callback(never.set)
+            address = f"127.0.0.1:{small.port}"
+            other = opened.enter_context(grpc.insecure_channel(address))
+            stub = PenstockStub(other)  # type: ignore[no-untyped-call]
+            channel = opened.enter_context(grpc.insecure_channel(address))
+            call = channel.stream_unary("/penstock.v1.Penstock/Publish")
+            silent = [call.future(silence()) for _ in range(40)]
+            until(lambda: any(each.done() for each in silent), "all places are taken")
+            until(lambda: is_served(stub), "one of them makes room")
+    finally:
+        small.close()

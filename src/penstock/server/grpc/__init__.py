@@ -7,6 +7,7 @@
     message_proto  Protobuf messages as records, and records as Protobuf messages
     statuses       errors as statuses
     callers        who calls; the port's certificate
+    calls          how many calls an address may have, and how long their messages may take
     gate           what those who are not known yet may open
 
 It runs in the gateway process and only translates: what a call does is a request on the Kafka port, through

@@ -9,33 +9,31 @@ itself is refused at once, and calls whose callers are not known yet have half o
 one network an eighth. They are short, too: a failed login takes ten seconds, a Check five.
 """
 
-import asyncio
 import functools
-import inspect
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import grpc
 
-from penstock.security.login_limits import network_of
 from penstock.server.gateway.callers import Caller, Callers, UnknownCaller
-from penstock.server.grpc.callers import PENSTOCK, credentials, host_of, identify, unless_ended
+from penstock.server.grpc.callers import PENSTOCK, credentials, identify, unless_ended
+from penstock.server.grpc.calls import Handler, IncomingMessages, network_of_call, served, streaming
 
 CHECK: Final = "/grpc.health.v1.Health/Check"
 SHARE, NETWORK_SHARE = 2, 8
 CHECK_SECONDS: Final = 5.0
 TOO_MANY: Final = "too many calls of callers that are not known yet"
 _HEADERS = ("authorization", "x-api-key")
-Handler: TypeAlias = Any
 
 
 class StrangersGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
     """Calls of those who are not known yet are looked at before their messages are read."""
 
-    def __init__(self, callers: Callers, calls_max: int) -> None:
+    def __init__(self, callers: Callers, messages: IncomingMessages, calls_max: int) -> None:
         self._callers = callers
+        self._messages = messages
         self._strangers_max = max(1, calls_max // SHARE)
         self._network_max = max(1, calls_max // NETWORK_SHARE)
         self._strangers = 0
@@ -50,20 +48,14 @@ class StrangersGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc h
         if method.startswith(PENSTOCK) and len(given) == 1 and self._callers.has_met(given[0]):
             # Of somebody, who may wait for its own messages; who it is exactly is asked as always.
             return handler
-        serve = functools.partial(self._serve, method, handler)
-        make = (
-            grpc.stream_stream_rpc_method_handler
-            if handler.response_streaming
-            else grpc.stream_unary_rpc_method_handler
-        )
-        return make(serve, handler.request_deserializer, handler.response_serializer)
+        return streaming(handler, functools.partial(self._serve, method))
 
     async def _serve(self, method: str, handler: Handler, requests: Any, context: Any) -> Any:
         if method == CHECK:
-            return await self._check(handler, requests, context)
+            return await self._check(handler, context)
         caller = await self._identified(context)
-        given = requests if handler.request_streaming else await _message(requests, context)
-        work = _call(handler, given, context)
+        given = requests if handler.request_streaming else await self._messages.only(context)
+        work = served(handler, given, context)
         if method.startswith(PENSTOCK):
             # Looks after its callers by itself.
             return await work
@@ -73,14 +65,10 @@ class StrangersGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc h
         finally:
             caller.uses -= 1
 
-    async def _check(self, handler: Handler, requests: Any, context: Any) -> Any:
+    async def _check(self, handler: Handler, context: Any) -> Any:
         async with self._place(context):
-            try:
-                async with asyncio.timeout(CHECK_SECONDS):
-                    request = await _message(requests, context)
-            except TimeoutError:
-                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the message did not come in time")
-            return await _call(handler, request, context)
+            request = await self._messages.only(context, CHECK_SECONDS)
+            return await served(handler, request, context)
 
     async def _identified(self, context: Any) -> Caller:
         try:
@@ -96,7 +84,7 @@ class StrangersGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc h
     @asynccontextmanager
     async def _place(self, context: Any) -> AsyncIterator[None]:
         """A place among the strangers; the call is aborted if there is none."""
-        network = network_of(host_of(context))
+        network = network_of_call(context)
         if self._strangers >= self._strangers_max or self._by_network[network] >= self._network_max:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY)
         self._strangers += 1
@@ -108,26 +96,3 @@ class StrangersGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc h
             self._by_network[network] -= 1
             if not self._by_network[network]:
                 del self._by_network[network]
-
-
-async def _message(requests: Any, context: Any) -> Any:
-    """The one message of a call."""
-    async for request in requests:
-        return request
-    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message")
-    raise AssertionError("the call was aborted")
-
-
-async def _call(handler: Handler, given: Any, context: Any) -> Any:
-    """Serve a call by the function of its kind."""
-    inner = (
-        (handler.stream_stream if handler.response_streaming else handler.stream_unary)
-        if handler.request_streaming
-        else (handler.unary_stream if handler.response_streaming else handler.unary_unary)
-    )
-    answer = inner(given, context)
-    if not inspect.isasyncgen(answer):
-        return await answer
-    async for response in answer:
-        await context.write(response)
-    return None

@@ -13,6 +13,7 @@ from penstock.observability import log
 from penstock.runtime.descriptors import present_limits
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.grpc.callers import CallerServices, server_credentials
+from penstock.server.grpc.calls import CallGate, IncomingMessages
 from penstock.server.grpc.gate import StrangersGate
 from penstock.server.grpc.options import GrpcOptions
 from penstock.server.grpc.service import PenstockService
@@ -42,9 +43,13 @@ class GrpcServer:
         """Accept calls from now on; returns the port. Raises OSError if the address cannot be had."""
         assert self._backend.options.grpc is not None
         options, callers = self._options, self._backend.callers
+        messages = IncomingMessages()
+        interceptors: list[Any] = [CallGate(messages, options.calls_max)]
+        if callers is not None:
+            interceptors.append(StrangersGate(callers, messages, options.calls_max))
         self._server = grpc.aio.server(
             maximum_concurrent_rpcs=options.calls_max,
-            interceptors=[] if callers is None else [StrangersGate(callers, options.calls_max)],
+            interceptors=interceptors,
             options=[
                 ("grpc.max_receive_message_length", options.message_bytes_max),
                 ("grpc.max_send_message_length", -1),
