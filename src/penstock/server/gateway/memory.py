@@ -24,16 +24,16 @@ class MemoryBudget:
     """The bytes that all requests and responses hold together; used inside one event loop."""
 
     def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._noted_at = float("-inf")
         self.used_bytes = 0
 
     @property
     def is_used_up(self) -> bool:
-        return self.used_bytes >= self._bytes_max
+        return self.used_bytes >= self.bytes_max
 
     def has_room(self, size: int) -> bool:
-        return self.used_bytes + size <= self._bytes_max
+        return self.used_bytes + size <= self.bytes_max
 
     def take(self, size: int) -> None:
         """Count bytes of a request; MemoryUsedUp if there is no room for them."""
@@ -53,9 +53,9 @@ class MemoryBudget:
         now = asyncio.get_running_loop().time()
         if now - self._noted_at >= NOTED_SECONDS:
             self._noted_at = now
-            log.warning("gateway.memory_used_up", used_bytes=self.used_bytes, bytes_max=self._bytes_max)
+            log.warning("gateway.memory_used_up", used_bytes=self.used_bytes, bytes_max=self.bytes_max)
         return MemoryUsedUp(
-            f"requests and responses take {self.used_bytes} of {self._bytes_max} bytes"
+            f"requests and responses take {self.used_bytes} of {self.bytes_max} bytes"
             " (rest.in_flight_bytes_max)"
         )
 

@@ -8,6 +8,7 @@
     statuses       errors as statuses
     callers        who calls; the port's certificate
     calls          how many calls an address may have, and how long their messages may take
+    message_memory memory of messages that are not complete
     gate           what those who are not known yet may open
 
 It runs in the gateway process and only translates: what a call does is a request on the Kafka port, through

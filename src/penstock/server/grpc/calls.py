@@ -4,19 +4,21 @@ gRPC counts a call from its first bytes on, whether or not its message ever come
 there are too many (`calls_max`).
 
     calls of one address          half of all (of IPv6, of a /64)
-    a message that does not come  30 s; a second where its address has no place left, or three quarters of all
-                                  places are taken: the call that waits longest makes room for a new one
+    a message that does not come  30 s, but in a stream; a second where its address has no place, or three
+                                  quarters of all are taken: who waits longest makes room for a new call
 """
 
 import asyncio
 import functools
 import inspect
 from collections import Counter
+from collections.abc import AsyncIterator
 from typing import Any, Final, TypeAlias
 
 import grpc
 
 from penstock.security.login_limits import network_of
+from penstock.server.gateway.memory import MemoryUsedUp
 from penstock.server.grpc.callers import host_of
 
 ADDRESS_SHARE: Final = 2
@@ -25,7 +27,7 @@ MESSAGE_SECONDS: Final = 30.0
 PATIENCE_SECONDS: Final = 1.0
 TOO_MANY: Final = "your address has too many calls already"
 OVERDUE: Final = "the message did not come in time"
-ROOM: Final = "the message did not come while others waited for a place"
+ROOM: Final = "the message did not come while others waited for a place, or for memory"
 Handler: TypeAlias = Any
 _network = functools.lru_cache(maxsize=4_096)(network_of)
 
@@ -39,49 +41,78 @@ class IncomingMessages:
     """The messages that calls wait for."""
 
     def __init__(self) -> None:
-        # By network and when the wait began, the longest first.
+        # By network and when the wait began, the longest first: calls with one message, and streams.
         self._waiting: dict[str, dict[asyncio.Timeout, float]] = {}
+        self._streams: dict[str, dict[asyncio.Timeout, float]] = {}
 
     async def only(self, context: Any, seconds: float = MESSAGE_SECONDS) -> Any:
         """The one message of a call; the call is aborted if there is none in time."""
-        network = network_of_call(context)
-        waiting = self._waiting.setdefault(network, {})
-        timeout = asyncio.timeout(seconds)
-        waiting[timeout] = asyncio.get_running_loop().time()
-        reason = (grpc.StatusCode.INVALID_ARGUMENT, "the call has no message")
         try:
-            async with timeout:
-                message = await context.read()
+            message = await _next(self._waiting, context, seconds)
             if message is not grpc.aio.EOF:
                 return message
+            reason = grpc.StatusCode.INVALID_ARGUMENT, "the call has no message"
         except TimeoutError:
-            is_overdue = timeout in waiting
-            reason = (
-                (grpc.StatusCode.DEADLINE_EXCEEDED, OVERDUE)
-                if is_overdue
-                else (grpc.StatusCode.RESOURCE_EXHAUSTED, ROOM)
-            )
-        finally:
-            waiting.pop(timeout, None)
-            if not waiting and self._waiting.get(network) is waiting:
-                del self._waiting[network]
+            reason = grpc.StatusCode.DEADLINE_EXCEEDED, OVERDUE
+        except MemoryUsedUp as ended:
+            reason = grpc.StatusCode.RESOURCE_EXHAUSTED, str(ended)
         await context.abort(*reason)
         raise AssertionError("the call was aborted")
+
+    async def each(self, context: Any) -> AsyncIterator[Any]:
+        """The messages of a stream; raises MemoryUsedUp when it has to end."""
+        while (message := await _next(self._streams, context, None)) is not grpc.aio.EOF:
+            yield message
+
+    def end_most(self, patience_seconds: float) -> int:
+        """End the calls of one network that wait for longer, streams last; returns how many."""
+        for waiting in (self._waiting, self._streams):
+            for network in sorted(waiting, key=lambda one: -len(waiting[one])):
+                ended = 0
+                while _end_oldest(waiting[network], patience_seconds):
+                    ended += 1
+                if ended:
+                    return ended
+        return 0
 
     def make_room(self, network: str | None = None) -> bool:
         """End the call that has waited longest; of the network with most of them unless one is given."""
         if network is None:
             network = max(self._waiting, key=lambda one: len(self._waiting[one]), default="")
-        waiting = self._waiting.get(network)
-        if not waiting:
-            return False
-        timeout, since = next(iter(waiting.items()))
-        now = asyncio.get_running_loop().time()
-        if now - since < PATIENCE_SECONDS:
-            return False
-        del waiting[timeout]
-        timeout.reschedule(now)
-        return True
+        return _end_oldest(self._waiting.get(network, {}))
+
+
+def _end_oldest(waiting: dict[asyncio.Timeout, float], patience_seconds: float = PATIENCE_SECONDS) -> bool:
+    if not waiting:
+        return False
+    timeout, since = next(iter(waiting.items()))
+    now = asyncio.get_running_loop().time()
+    if now - since < patience_seconds:
+        return False
+    del waiting[timeout]
+    timeout.reschedule(now)
+    return True
+
+
+async def _next(
+    by_network: dict[str, dict[asyncio.Timeout, float]], context: Any, seconds: float | None
+) -> Any:
+    """The next message, or EOF; MemoryUsedUp if others needed the room, TimeoutError after `seconds`."""
+    network = network_of_call(context)
+    waiting = by_network.setdefault(network, {})
+    timeout = asyncio.timeout(seconds)
+    waiting[timeout] = asyncio.get_running_loop().time()
+    try:
+        async with timeout:
+            return await context.read()
+    except TimeoutError:
+        if timeout in waiting:
+            raise
+        raise MemoryUsedUp(ROOM) from None
+    finally:
+        waiting.pop(timeout, None)
+        if not waiting and by_network.get(network) is waiting:
+            del by_network[network]
 
 
 class CallGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
@@ -106,15 +137,20 @@ class CallGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no
             made = self._made[details.method] = handler, streaming(handler, self._serve)
         return made[1]
 
-    async def _serve(self, handler: Handler, requests: Any, context: Any) -> Any:
+    async def _serve(self, handler: Handler, _requests: Any, context: Any) -> Any:
         network = network_of_call(context)
         if self._by_network[network] >= self._address_max and not self._messages.make_room(network):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY)
         self._calls += 1
         self._by_network[network] += 1
         try:
-            given = requests if handler.request_streaming else await self._messages.only(context)
+            if handler.request_streaming:
+                given: Any = self._messages.each(context)
+            else:
+                given = await self._messages.only(context)
             return await served(handler, given, context)
+        except MemoryUsedUp as ended:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(ended))
         finally:
             self._calls -= 1
             self._by_network[network] -= 1

@@ -10,15 +10,14 @@ meanwhile.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
-
-import grpc
 
 from penstock.client.cluster import ClusterError, OutgoingRecord, RecordPosition
 from penstock.client.cluster.queues import DelayedPublish
 from penstock.server.gateway.backend import GatewayBackend
+from penstock.server.gateway.memory import MemoryUsedUp
 from penstock.server.grpc.message_proto import (
     DelayAccepted,
     DelayedMessage,
@@ -140,12 +139,13 @@ class MessagePublisher:
             return [error] * len(delayed)
         return [one if isinstance(one, ClusterError) else DelayAccepted(one) for one in outcomes]
 
-    async def stream(self, context: Any) -> None:
+    async def stream(self, requests: AsyncIterable[Any], context: Any) -> None:
         """Respond to the requests of a stream until the client has sent its last."""
         window = ByteWindow(self._options.stream_bytes_max)
         under_way: asyncio.Queue[tuple[asyncio.Task[Any], int] | None]
         under_way = asyncio.Queue(self._options.stream_requests_max)
         malformed: Any = None
+        used_up: MemoryUsedUp | None = None
         held = 0
 
         async def respond() -> None:
@@ -161,24 +161,29 @@ class MessagePublisher:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(respond())
-                while (request := await context.read()) is not grpc.aio.EOF:
-                    if isinstance(request, Malformed):
-                        malformed = request
-                        break
-                    size = request.ByteSize() + REQUEST_OVERHEAD_BYTES
-                    await window.enter(size)
-                    await self._all_streams.enter(size)
-                    held += size
-                    self._backend.memory.add(size)
-                    # A request that had to look for its topic would be overtaken by the next one.
-                    with suppress(ClusterError):
-                        await self._backend.cluster.topic(request.topic, create=True)
-                    await under_way.put((tasks.create_task(self.response_to(request)), size))
+                try:
+                    async for request in requests:
+                        if isinstance(request, Malformed):
+                            malformed = request
+                            break
+                        size = request.ByteSize() + REQUEST_OVERHEAD_BYTES
+                        await window.enter(size)
+                        await self._all_streams.enter(size)
+                        held += size
+                        self._backend.memory.add(size)
+                        # A request that had to look for its topic would be overtaken by the next one.
+                        with suppress(ClusterError):
+                            await self._backend.cluster.topic(request.topic, create=True)
+                        await under_way.put((tasks.create_task(self.response_to(request)), size))
+                except MemoryUsedUp as error:
+                    used_up = error
                 await under_way.put(None)
         finally:
             # A stream that was cancelled has not written all its responses; the others need the room.
             self._all_streams.leave(held)
             self._backend.memory.give_back(held)
+        if used_up is not None:
+            raise used_up
         checked(malformed)
 
     async def response_to(self, request: Any) -> Any:

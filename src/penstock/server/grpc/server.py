@@ -15,6 +15,7 @@ from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.grpc.callers import CallerServices, server_credentials
 from penstock.server.grpc.calls import CallGate, IncomingMessages
 from penstock.server.grpc.gate import StrangersGate
+from penstock.server.grpc.message_memory import MessageMemory
 from penstock.server.grpc.options import GrpcOptions
 from penstock.server.grpc.service import PenstockService
 from penstock.server.grpc.statuses import decoder
@@ -36,7 +37,7 @@ class GrpcServer:
         self._options = options
         self._server: Any = None
         self._health = health.aio.HealthServicer()
-        self._watch: asyncio.Task[None] | None = None
+        self._watches: tuple[asyncio.Task[None], ...] = ()
         self._tasks = asyncio.TaskGroup()
 
     async def open(self) -> int:
@@ -44,6 +45,7 @@ class GrpcServer:
         assert self._backend.options.grpc is not None
         options, callers = self._options, self._backend.callers
         messages = IncomingMessages()
+        memory = MessageMemory(messages, self._backend.memory)
         interceptors: list[Any] = [CallGate(messages, options.calls_max)]
         if callers is not None:
             interceptors.append(StrangersGate(callers, messages, options.calls_max))
@@ -53,6 +55,8 @@ class GrpcServer:
             options=[
                 ("grpc.max_receive_message_length", options.message_bytes_max),
                 ("grpc.max_send_message_length", -1),
+                # What is read of a message that nobody waits for yet.
+                ("grpc.http2.bdp_probe", 0),
                 ("grpc.max_concurrent_streams", options.connection_calls_max),
                 # Two servers on one port would share its connections.
                 ("grpc.so_reuseport", 0),
@@ -85,15 +89,19 @@ class GrpcServer:
         await self._follow_readiness()
         await self._server.start()
         await self._tasks.__aenter__()
-        self._watch = self._tasks.create_task(self._watch_readiness())
+        self._watches = (
+            self._tasks.create_task(self._watch_readiness()),
+            self._tasks.create_task(memory.watch()),
+        )
         log.info("grpc.listening", host=host, port=port)
         return int(port)
 
     async def close(self) -> None:
         """Accept nothing more, let calls end that are under way, and close every connection."""
-        if self._watch is None:
+        if not self._watches:
             return
-        self._watch.cancel()
+        for watch in self._watches:
+            watch.cancel()
         await self._tasks.__aexit__(None, None, None)
         await self._health.enter_graceful_shutdown()
         await self._server.stop(self._options.close_seconds)

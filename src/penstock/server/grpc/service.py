@@ -133,7 +133,7 @@ class PenstockService:
 
     @with_status
     async def PublishStream(self, requests: Any, context: Any) -> None:
-        await self._until_stopping(self._publisher.stream(context), context)
+        await self._until_stopping(self._publisher.stream(requests, context), context)
 
     @with_status
     async def CancelDelays(self, request: Any, context: Any) -> Any:

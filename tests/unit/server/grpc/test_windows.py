@@ -1,11 +1,10 @@
 """What a stream may have under way: bytes to publish, and messages that its client did not settle."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
-import grpc
 import pytest
 
 from penstock.client.cluster import RecordPosition
@@ -96,8 +95,9 @@ class StreamOfOne:
         self._requests = [proto.PublishRequest(topic="t", value=bytes(1_000))]
         self._is_read = is_read
 
-    async def read(self) -> Any:
-        return self._requests.pop() if self._requests else grpc.aio.EOF
+    async def requests(self) -> AsyncIterator[Any]:
+        while self._requests:
+            yield self._requests.pop()
 
     async def write(self, response: Any) -> None:
         if not self._is_read:
@@ -125,16 +125,15 @@ def test_a_stream_that_was_cancelled_leaves_its_room_to_the_others(stalled: str)
             memory=MemoryBudget(1 << 20),
         )
         publisher = MessagePublisher(backend, lambda: 0, GrpcOptions(publish_bytes_max=1_000))
-        gone = asyncio.get_running_loop().create_task(
-            publisher.stream(StreamOfOne(is_read=stalled != "write"))
-        )
+        left = StreamOfOne(is_read=stalled != "write")
+        gone = asyncio.get_running_loop().create_task(publisher.stream(left.requests(), left))
         assert await settled(gone) == [False]
         gone.cancel()
         await asyncio.wait([gone])
 
         never.set()
         other = StreamOfOne(is_read=True)
-        await asyncio.wait_for(publisher.stream(other), 10)
+        await asyncio.wait_for(publisher.stream(other.requests(), other), 10)
         assert len(other.written) == 1
 
     run(test())
