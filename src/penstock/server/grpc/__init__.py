@@ -6,6 +6,7 @@
     subscriptions  Subscribe: what is on its way to a client, and what it has not settled
     message_proto  Protobuf messages as records, and records as Protobuf messages
     statuses       errors as statuses
+    elements       fields with too many elements
     callers        who calls; the port's certificate
     calls          how many calls an address may have, and how long their messages may take
     message_memory memory of messages that are not complete

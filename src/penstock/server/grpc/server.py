@@ -72,7 +72,8 @@ class GrpcServer:
         service: Any = PenstockService(self._backend, options)
         if callers is not None:
             service = CallerServices(callers, options)
-        self._server.add_generic_rpc_handlers((_handlers(service),))
+        elements_max = max(options.batch_max, options.receipts_max)
+        self._server.add_generic_rpc_handlers((_handlers(service, elements_max),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
             (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
@@ -128,7 +129,7 @@ def _connections_max(options: GrpcOptions) -> int:
     return min(options.connections_max, present_limits().limit // 2)
 
 
-def _handlers(service: Any) -> Any:
+def _handlers(service: Any, elements_max: int) -> Any:
     """The calls of the .proto. The generated registration would leave malformed requests to gRPC."""
     kinds = {
         (False, False): grpc.unary_unary_rpc_method_handler,
@@ -140,7 +141,7 @@ def _handlers(service: Any) -> Any:
         {
             method.name: kinds[method.client_streaming, method.server_streaming](
                 getattr(service, method.name),
-                request_deserializer=decoder(GetMessageClass(method.input_type)),
+                request_deserializer=decoder(GetMessageClass(method.input_type), elements_max),
                 response_serializer=GetMessageClass(method.output_type).SerializeToString,
             )
             for method in DESCRIPTOR.methods

@@ -12,6 +12,7 @@ from penstock.core.protocol import ErrorCode
 from penstock.observability import log
 from penstock.server.gateway.errors import status_of
 from penstock.server.gateway.memory import RETRY_AFTER_SECONDS, MemoryShare, MemoryUsedUp
+from penstock.server.grpc.elements import ElementLimits
 
 Method = Callable[[Any, Any, Any], Awaitable[Any]]
 
@@ -32,10 +33,13 @@ def grpc_status(error: ClusterError) -> Any:
     return grpc.StatusCode[status_of(error.code).grpc]
 
 
-def decoder(message: Any) -> Callable[[bytes], Any]:
+def decoder(message: Any, elements_max: int) -> Callable[[bytes], Any]:
     """How requests of this type are read. What raises here gets a status of gRPC's own, and a traceback."""
+    limits = ElementLimits(message.DESCRIPTOR, elements_max)
 
     def decode(octets: bytes) -> Any:
+        if (problem := limits.problem_with(octets)) is not None:
+            return Malformed(problem)
         try:
             return message.FromString(octets)
         except DecodeError as error:
