@@ -16,7 +16,21 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from penstock.server.gateway.options import RestOptions
 from penstock.server.grpc.options import GrpcOptions
 from penstock.testing import Broker
-from penstock.v1.penstock_pb2 import DESCRIPTOR, PublishRequest, PublishResponse
+from penstock.v1.penstock_pb2 import (
+    DESCRIPTOR,
+    CommitRequest,
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    GetMessageRequest,
+    NackRequest,
+    OutgoingMessage,
+    PollRequest,
+    Position,
+    PublishBatchRequest,
+    PublishRequest,
+    PublishResponse,
+    SubscribeRequest,
+)
 from penstock.v1.penstock_pb2_grpc import PenstockStub
 from tests.integration.grpc.conftest import ServerThread
 from tests.support.clusters import until
@@ -214,6 +228,42 @@ def test_a_request_that_there_is_no_room_for_may_be_sent_again(node: Broker, top
     assert stored.offset == 0
 
 
+TOO_LONG = "x" * 300_000
+
+
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [
+        ("CreateTopic", CreateTopicRequest(name=TOO_LONG)),
+        ("DeleteTopic", DeleteTopicRequest(name=TOO_LONG)),
+        ("Publish", PublishRequest(topic=TOO_LONG)),
+        ("PublishBatch", PublishBatchRequest(topic=TOO_LONG, messages=[OutgoingMessage()])),
+        ("Poll", PollRequest(group="g", topics=[TOO_LONG])),
+        ("Poll", PollRequest(group="g", topics=["t"], consumer=TOO_LONG)),
+        ("GetMessage", GetMessageRequest(id=f"{TOO_LONG}/0/0")),
+        ("Nack", NackRequest(group="g", receipts=["r"], reason=TOO_LONG)),
+        ("Commit", CommitRequest(group="g", offsets=[Position(topic=TOO_LONG, offset=1)])),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_names_that_are_too_long_are_refused_before_anybody_is_asked(
+    penstock: Any, method: str, request_: Any
+) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        getattr(penstock, method)(request_, timeout=10)
+
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "characters, and 2" in refused.value.details()
+
+
+def test_a_subscription_with_a_name_that_is_too_long_is_refused(penstock: Any) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        next(penstock.Subscribe(SubscribeRequest(topics=[TOO_LONG]), timeout=10))
+
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "characters, and 2" in refused.value.details()
+
+
 def test_calls_whose_message_does_not_come_leave_room_for_others(node: Broker, topic: str) -> None:
     small = ServerThread(node, GrpcOptions(calls_max=20))
     small.open()
@@ -225,7 +275,7 @@ def test_calls_whose_message_does_not_come_leave_room_for_others(node: Broker, t
 
     def is_served(stub: Any) -> bool:
         with suppress(grpc.RpcError):
-            return stub.Publish(PublishRequest(topic=topic, value=b"x"), timeout=30).offset >= 0
+            return bool(stub.Publish(PublishRequest(topic=topic, value=b"x"), timeout=30).offset >= 0)
         return False
 
     try:

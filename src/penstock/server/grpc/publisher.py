@@ -27,7 +27,7 @@ from penstock.server.grpc.message_proto import (
     outgoing_all,
 )
 from penstock.server.grpc.options import GrpcOptions
-from penstock.server.grpc.statuses import Malformed, checked, invalid
+from penstock.server.grpc.statuses import Malformed, check_topics, checked, invalid
 from penstock.v1 import penstock_pb2 as proto
 
 # What a request counts besides its bytes: an empty message costs memory as well.
@@ -122,6 +122,7 @@ class MessagePublisher:
     def _check(self, topic: str, messages: Sequence[Any]) -> None:
         if not topic:
             raise invalid("topic: is missing")
+        check_topics("topic", (topic,))
         if not messages:
             raise invalid("messages: there are none")
         if len(messages) > self._options.batch_max:
@@ -173,6 +174,7 @@ class MessagePublisher:
                         self._backend.memory.add(size)
                         # A request that had to look for its topic would be overtaken by the next one.
                         with suppress(ClusterError):
+                            check_topics("topic", (request.topic,))
                             await self._backend.cluster.topic(request.topic, create=True)
                         await under_way.put((tasks.create_task(self.response_to(request)), size))
                 except MemoryUsedUp as error:

@@ -26,7 +26,7 @@ from penstock.server.gateway.errors import NOT_DELETED
 from penstock.server.grpc.message_proto import Place, fill_leased, fill_logged
 from penstock.server.grpc.options import GrpcOptions
 from penstock.server.grpc.publisher import MessagePublisher, fill_response, fill_results
-from penstock.server.grpc.statuses import grpc_status, invalid, with_status
+from penstock.server.grpc.statuses import check_name, check_topics, grpc_status, invalid, with_status
 from penstock.server.grpc.subscriptions import Subscriptions
 from penstock.v1 import penstock_pb2 as proto
 
@@ -36,6 +36,8 @@ WAIT_MS_MAX: Final = 60_000
 # As far as brokers go.
 LEASE_MS_MAX: Final = 43_200_000
 GROUP_CHARS_MAX: Final = 8_000
+# Of consumers and reasons, as in REST.
+NAME_CHARS_MAX: Final = 250
 # Of the numbers in a message's id, so that they fit their types.
 PARTITION_DIGITS: Final = 9
 OFFSET_DIGITS: Final = 18
@@ -63,6 +65,7 @@ class PenstockService:
     async def CreateTopic(self, request: Any, context: Any) -> Any:
         if request.replication_factor > REPLICATION_MAX:
             raise invalid(f"replication_factor: {request.replication_factor} is more than {REPLICATION_MAX}")
+        check_topics("name", (request.name,))
         topic = CreateTopicsRequestTopic(
             name=request.name,
             num_partitions=_given(request, "partitions"),
@@ -86,6 +89,7 @@ class PenstockService:
 
     @with_status
     async def DeleteTopic(self, request: Any, context: Any) -> Any:
+        check_topics("name", (request.name,))
         if is_internal(request.name):
             raise ClusterError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"name: {NOT_DELETED}")
         topic = DeleteTopicsRequestTopic(name=request.name, topic_id=ZERO_UUID)
@@ -161,6 +165,7 @@ class PenstockService:
             raise invalid(f"start: {request.start} is neither START_EARLIEST nor START_LATEST")
         if request.group:
             _check_group(request)
+        _check_consumer(request)
         _lease_ms(request)
         consumer = request.consumer or self._new_consumer()
         for topic in request.topics:
@@ -182,6 +187,7 @@ class PenstockService:
         if not 0 <= request.max <= self._options.in_flight_max:
             raise invalid(f"max: {request.max} is not between 0 and {self._options.in_flight_max}")
         _check_group(request)
+        _check_consumer(request)
         if not request.topics:
             raise invalid("topics: there are none")
         received = await self._backend.queues.receive(
@@ -216,6 +222,7 @@ class PenstockService:
 
     @with_status
     async def Nack(self, request: Any, context: Any) -> Any:
+        check_name("reason", request.reason, NAME_CHARS_MAX)
         delay_ms = request.delay_ms if request.HasField("delay_ms") else -1
         if request.HasField("delay_ms") and not 0 <= delay_ms <= LEASE_MS_MAX:
             raise invalid(f"delay_ms: {delay_ms} is not between 0 and {LEASE_MS_MAX}")
@@ -233,6 +240,7 @@ class PenstockService:
     @with_status
     async def Commit(self, request: Any, context: Any) -> Any:
         _check_group(request)
+        check_topics("offsets", (one.topic for one in request.offsets))
         if not 0 < len(request.offsets) <= self._options.receipts_max:
             raise invalid(
                 f"offsets: there are {len(request.offsets)}, and not 1 to {self._options.receipts_max}"
@@ -339,6 +347,12 @@ def _check_group(request: Any) -> None:
         raise invalid(f"group: has {len(request.group)} characters, and not 1 to {GROUP_CHARS_MAX}")
 
 
+def _check_consumer(request: Any) -> None:
+    """The names in a request for messages, but that of the group."""
+    check_name("consumer", request.consumer, NAME_CHARS_MAX)
+    check_topics("topics", request.topics)
+
+
 def _lease_ms(request: Any) -> int:
     """How long leases last; -1 where it is left out, which is as long as the queue says."""
     if not request.HasField("lease_ms"):
@@ -368,6 +382,7 @@ def _wait_ms(asked: int, context: Any) -> int:
 def _parsed_id(text: str) -> tuple[str, int, int]:
     topic, _, rest = text.partition("/")
     partition, _, offset = rest.partition("/")
+    check_topics("id", (topic,))
     are_numbers = rest.isascii() and partition.isdecimal() and offset.isdecimal()
     if not topic or not are_numbers or len(partition) > PARTITION_DIGITS or len(offset) > OFFSET_DIGITS:
         raise invalid(f"id: {text[:ID_CHARS_SHOWN]!r} is not topic/partition/offset")

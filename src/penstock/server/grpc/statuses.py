@@ -1,13 +1,14 @@
 """Errors as statuses: one status with a sentence for every call that fails."""
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
 from penstock.client.cluster import ClusterError, QuotaExceeded
+from penstock.core.metadata.topic_names import NAME_LENGTH_MAX
 from penstock.core.protocol import ErrorCode
 from penstock.observability import log
 from penstock.server.gateway.errors import status_of
@@ -26,6 +27,18 @@ class Malformed(NamedTuple):
 def invalid(detail: str) -> ClusterError:
     """A request that cannot be carried out as it is."""
     return ClusterError(ErrorCode.INVALID_REQUEST, detail)
+
+
+def check_name(field: str, name: str, chars_max: int) -> None:
+    """A longer name is nobody's, and would only be carried around."""
+    if len(name) > chars_max:
+        raise invalid(f"{field}: has {len(name)} characters, and {chars_max} at most")
+
+
+def check_topics(field: str, names: Iterable[str]) -> None:
+    """As `check_name`, of topics."""
+    for name in names:
+        check_name(field, name, NAME_LENGTH_MAX)
 
 
 def grpc_status(error: ClusterError) -> Any:
