@@ -18,6 +18,7 @@ from penstock.server.grpc.options import GrpcOptions
 from penstock.testing import Broker
 from penstock.v1.penstock_pb2 import (
     DESCRIPTOR,
+    START_EARLIEST,
     CommitRequest,
     CreateTopicRequest,
     DeleteTopicRequest,
@@ -262,6 +263,22 @@ def test_a_subscription_with_a_name_that_is_too_long_is_refused(penstock: Any) -
 
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "characters, and 2" in refused.value.details()
+
+
+def test_topics_of_one_call_are_limited_and_one_that_is_named_twice_counts_once(
+    penstock: Any, topic: str
+) -> None:
+    penstock.Publish(PublishRequest(topic=topic, value=b"x"), timeout=10)
+    with pytest.raises(grpc.RpcError) as refused:
+        next(penstock.Subscribe(SubscribeRequest(topics=[topic] * 101), timeout=10))
+
+    twice = penstock.Subscribe(SubscribeRequest(topics=[topic] * 2, start=START_EARLIEST), timeout=10)
+    found = next(twice)
+    twice.cancel()
+
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "more than 100" in refused.value.details()
+    assert found.value == b"x"
 
 
 def test_calls_whose_message_does_not_come_leave_room_for_others(node: Broker, topic: str) -> None:

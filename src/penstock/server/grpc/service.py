@@ -35,6 +35,8 @@ REPLICATION_MAX: Final = 0x7FFF
 WAIT_MS_MAX: Final = 60_000
 # As far as brokers go.
 LEASE_MS_MAX: Final = 43_200_000
+# Of one Subscribe or Poll.
+TOPICS_MAX: Final = 100
 GROUP_CHARS_MAX: Final = 8_000
 # Of consumers and reasons, as in REST.
 NAME_CHARS_MAX: Final = 250
@@ -285,11 +287,12 @@ class PenstockService:
         given = {(one.topic, one.partition): one.offset for one in request.positions}
         partitions = [
             (name, partition)
-            for name in request.topics
+            for name in dict.fromkeys(request.topics)
             for partition in range(len((await self._backend.cluster.topic(name)).partitions))
         ]
+        known = frozenset(partitions)
         for place, position in given.items():
-            if place not in partitions:
+            if place not in known:
                 raise invalid(f"positions: {place[0]}/{place[1]} is not among the topics")
             # What a client names itself must be there; for a committed offset there is `start`.
             await self._backend.reader.read(*place, position, count=1, bytes_max=1)
@@ -350,6 +353,8 @@ def _check_group(request: Any) -> None:
 def _check_consumer(request: Any) -> None:
     """The names in a request for messages, but that of the group."""
     check_name("consumer", request.consumer, NAME_CHARS_MAX)
+    if len(request.topics) > TOPICS_MAX:
+        raise invalid(f"topics: {len(request.topics)} are more than {TOPICS_MAX}")
     check_topics("topics", request.topics)
 
 
