@@ -16,7 +16,7 @@ leader that opened a queue for it, so what is not known is not necessarily gone.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from penstock.broker.coordinator import queue_records
 from penstock.broker.coordinator.coordinators import (
@@ -49,6 +49,7 @@ from penstock.core.queues import (
 from penstock.core.records import ControlRecord
 from penstock.core.values import dataclass
 from penstock.runtime import Runtime
+from penstock.runtime.sliced_work import SlicedWork, Slices
 
 GROUP_ID_CHARS_MAX = 8_000
 # What queues may take on a node without their records, some 64,000 of them; groups that have none yet leave
@@ -59,6 +60,8 @@ DESCRIBED_MAX = 10_000
 DESCRIBED_PER_TURN = 20
 # How often to look for queues whose topics are gone. A queue is forgotten the second time.
 FORGET_MS = 60_000
+# Queues that are looked after in a slice, which takes less than a millisecond.
+LOOKED_AT_ONCE = 200
 # How often the leader of the data partition is told of dead letters that are still there.
 REMIND_MS = 5_000
 TOO_LONG = ApiError(ErrorKind.INVALID_REQUEST, f"a group id has 1 to {GROUP_ID_CHARS_MAX} characters")
@@ -66,6 +69,9 @@ LEVEL_TOO_LOW = ApiError(
     ErrorKind.COORDINATOR_NOT_AVAILABLE,
     f"queues need {METADATA_VERSION} {QUEUES_LEVEL}; see `penstock cluster upgrade`",
 )
+
+
+QueueHost: TypeAlias = Coordinator[QueueCoordinator, QueueCommand, QueueFact]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,7 @@ class QueueService:
         options = options or QueueServiceOptions()
         self._timers = runtime.timers
         self._clock = runtime.clock
+        self._work = SlicedWork(runtime.clock.now, runtime.timers.soon)
         self._lease = partitions.lease
         self._notices = ports.notices
         self._queue_bytes_max = options.queue_bytes_max
@@ -249,8 +256,8 @@ class QueueService:
         self._coordinators.on_metadata(image)
         if not self._is_looking and image.topic(QUEUES_TOPIC) is not None:
             self._is_looking = True
-            self._later(FORGET_MS, self._forget_orphans)
-            self._later(REMIND_MS, self._remind)
+            self._later(FORGET_MS, self._forget_orphans())
+            self._later(REMIND_MS, self._remind())
 
     def roles_changed(self) -> None:
         """The node leads other partitions than before."""
@@ -289,30 +296,43 @@ class QueueService:
     def _dead_letters_due(self, queue: QueueId) -> None:
         self._timers.soon(partial(self._notices.dead_letters_due, queue))
 
-    def _later(self, delay_ms: int, fire: Callable[[], None]) -> None:
+    def _later(self, delay_ms: int, slices: Slices) -> None:
         if not self._is_stopped:
-            self._timers.at(Instant(self._clock.now() + delay_ms * MILLISECOND), fire)
+            deadline = Instant(self._clock.now() + delay_ms * MILLISECOND)
+            self._timers.at(deadline, partial(self._work.run, slices))
 
-    def _remind(self) -> None:
+    def _look_after(self, look: Callable[[QueueHost, QueueId], None]) -> Slices:
+        number = 0
         for coordinator in self._coordinators:
-            for queue in coordinator.machine.queues_with_dead_letters():
-                self._notices.dead_letters_due(queue)
-        self._later(REMIND_MS, self._remind)
+            for queue in list(coordinator.machine.queues):
+                look(coordinator, queue)
+                number += 1
+                if number % LOOKED_AT_ONCE == 0:
+                    yield
 
-    def _forget_orphans(self) -> None:
+    def _remind(self) -> Slices:
+        def look(coordinator: QueueHost, queue: QueueId) -> None:
+            if coordinator.machine.has_dead_letters(queue):
+                self._notices.dead_letters_due(queue)
+
+        yield from self._look_after(look)
+        self._later(REMIND_MS, self._remind())
+
+    def _forget_orphans(self) -> Slices:
         """With the lease, the metadata here was complete within the last session."""
         known, self._orphans = self._orphans, {}
-        if self._clock.now() < self._lease.until:
-            for coordinator in self._coordinators:
-                for queue in list(coordinator.machine.queues):
-                    if self._image.topic_by_id(queue.topic_id) is not None:
-                        continue
-                    if queue in known:
-                        # A callback of its own: the coordinator distinguishes commands that wait by it.
-                        coordinator.submit(ForgetQueue(on_reply=lambda _: None, queue=queue))
-                    else:
-                        self._orphans[queue] = None
-        self._later(FORGET_MS, self._forget_orphans)
+
+        def look(coordinator: QueueHost, queue: QueueId) -> None:
+            if self._clock.now() >= self._lease.until or self._image.topic_by_id(queue.topic_id) is not None:
+                return
+            if queue in known:
+                # A callback of its own: the coordinator distinguishes commands that wait by it.
+                coordinator.submit(ForgetQueue(on_reply=lambda _: None, queue=queue))
+            else:
+                self._orphans[queue] = None
+
+        yield from self._look_after(look)
+        self._later(FORGET_MS, self._forget_orphans())
 
 
 def key_of(queue: QueueId) -> str:

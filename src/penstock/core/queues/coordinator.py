@@ -215,16 +215,14 @@ class QueueCoordinator:
         """What the group's queues take of it."""
         return self._bytes_by_group.get(group_id, 0)
 
-    def queues_with_dead_letters(self) -> list[QueueId]:
-        """Those that have records to move; none unless this node leads.
+    def has_dead_letters(self, queue_id: QueueId) -> bool:
+        """Whether there is such a queue, and it has records to move; never unless this node leads.
 
-        Those, too, whose records a transaction moves already: whoever began it may be gone.
+        One, too, whose records a transaction moves already: whoever began it may be gone.
         """
-        return [
-            queue_id
-            for queue_id, queue in self._queues.items()
-            if queue.order is not None and (queue.order.moving or queue.order.ending_moves)
-        ]
+        queue = self._queues.get(queue_id)
+        order = None if queue is None else queue.order
+        return order is not None and bool(order.moving or order.ending_moves)
 
     def apply(self, fact: QueueFact) -> None:
         """Apply a fact of the log."""
