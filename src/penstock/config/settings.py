@@ -359,7 +359,8 @@ class RestSettings(ConfigSection, frozen=True):
             ge=1,
             le=1_000_000,
             description="Connections of one address (of IPv6, a /64) at a time, WebSockets among them; more "
-            "are turned away with 503. Behind a proxy, all clients have its address.",
+            "are turned away with 503. It has as large a part of requests under way, WebSockets and callers. "
+            "Behind a proxy, all clients have its address.",
         ),
     ] = 2_500
     requests_max: Annotated[

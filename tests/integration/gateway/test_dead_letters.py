@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from penstock.server.http.routes import dlq
 from tests.integration.gateway.conftest import RestClient
 from tests.integration.gateway.test_groups import poll, publish
 
@@ -95,6 +96,19 @@ def test_a_redrive_ends_with_its_client(rest: RestClient, topic: str) -> None:
     rest.run(orphaned)
 
     assert len(rest("GET", f"/v1/topics/{topic}/dlq").json()["dead_letters"]) >= 2
+
+
+def test_a_redrive_that_is_slow_ends_after_a_while(
+    rest: RestClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_up(rest, topic, "a", "b")
+    # Long enough for one, and much shorter than the rate has it.
+    monkeypatch.setattr(dlq, "REDRIVE_SECONDS_MAX", 2)
+
+    answer = rest("POST", f"/v1/topics/{topic}/dlq/redrive", {"rate_per_second": 1e-9})
+
+    assert answer.json()["moved"] == 1
+    assert len(rest("GET", f"/v1/topics/{topic}/dlq").json()["dead_letters"]) == 1
 
 
 def test_what_is_wrong_with_a_redrive_is_named(rest: RestClient, topic: str) -> None:

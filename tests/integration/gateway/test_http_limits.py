@@ -251,6 +251,36 @@ def test_more_requests_at_once_than_allowed_are_turned_away() -> None:
     assert (code, problem["title"]) == (503, "Too many requests at once")
 
 
+def test_an_address_leaves_places_of_requests_to_others() -> None:
+    limits = msgspec.structs.replace(
+        LIMITS, connections_max=40, address_connections_max=20, requests_max=4, body_timeout_ms=20_000
+    )
+    incomplete = PUBLISH + b"Content-Length: 50\r\n\r\n{"
+    complete = PUBLISH + b"Content-Length: 1\r\n\r\n{"
+
+    async def client(address: Address) -> tuple[str, int, int]:
+        waiting = [await asyncio.open_connection(*address) for _ in range(3)]
+        for _, writer in waiting:
+            writer.write(incomplete)
+        # Two of them wait for the rest of their bodies, and the third has an answer.
+        reads = [asyncio.ensure_future(answer(reader)) for reader, _ in waiting]  # noqa: TID251 - a test
+        (refused,), others = await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED)
+        status, problem = refused.result()
+        soon, of_other = await sent(address, complete), await sent(address, complete, "127.0.0.2")
+        for each in others:
+            each.cancel()
+        for _, writer in waiting:
+            writer.close()
+        while (await sent(address, complete))[0] == 503:
+            pass
+        assert status == soon[0]
+        return problem["detail"], status, of_other[0]
+
+    detail, status, of_other = serve(client, limits=limits)
+
+    assert (detail, status, of_other) == ("2 requests of your address are under way", 503, 400)
+
+
 @pytest.mark.parametrize("path", ["/health", "/ready", "/metrics", "/api/v1/admin/health"])
 def test_whoever_watches_a_busy_node_is_not_turned_away(path: str) -> None:
     async def asked() -> str:

@@ -19,6 +19,7 @@ from penstock.client.cluster import OutgoingRecord
 from penstock.client.websocket import WebSocketClient, WebSocketError
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.options import GatewayOptions, RestOptions
+from penstock.server.http.address_places import NETWORK
 from penstock.server.http.app import rest_app
 from penstock.server.http.rest_server import RestServer
 from penstock.server.http.websocket import WebSocketEndpoint, WebSocketLimits
@@ -315,13 +316,13 @@ def test_what_an_iterator_has_not_returned_goes_to_others_when_it_is_closed(url:
 class Wire:
     """Both ends of a connection to an endpoint, without a socket."""
 
-    def __init__(self, endpoint: WebSocketEndpoint, query: bytes = b"") -> None:
+    def __init__(self, endpoint: WebSocketEndpoint, query: bytes = b"", network: str = "") -> None:
         self.inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.outbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.inbox.put_nowait({"type": "websocket.connect"})
         self.is_read = asyncio.Event()
         self.is_read.set()
-        scope = {"type": "websocket", "query_string": query}
+        scope = {"type": "websocket", "query_string": query, "state": {NETWORK: network}}
         self.task = asyncio.ensure_future(endpoint(scope, self.inbox.get, self._send))  # noqa: TID251 - a test
 
     async def _send(self, message: Any) -> None:
@@ -353,8 +354,8 @@ def with_limits(
     rest.run(run)
 
 
-async def opened(endpoint: WebSocketEndpoint, query: bytes = b"") -> Wire:
-    wire = Wire(endpoint, query)
+async def opened(endpoint: WebSocketEndpoint, query: bytes = b"", network: str = "") -> Wire:
+    wire = Wire(endpoint, query, network)
     assert (await wire.hear())["type"] == "websocket.accept"
     return wire
 
@@ -369,6 +370,22 @@ def test_one_connection_too_many_is_told_so(rest: RestClient) -> None:
         await first.hang_up()
 
     with_limits(rest, WebSocketLimits(connections_max=1), work)
+
+
+def test_an_address_leaves_connections_to_others(rest: RestClient) -> None:
+    async def work(endpoint: WebSocketEndpoint, _: GatewayBackend) -> None:
+        wires = [await opened(endpoint, network=network) for network in ("a", "a", "b")]
+        welcome = [await wire.hear() for wire in wires]
+        assert [each["op"] for each in welcome] == ["welcome", "error", "welcome"]
+        assert welcome[1]["detail"] == "your address has 1 WebSocket connections already"
+        assert (await wires[1].hear())["code"] == 4503
+        await wires[0].hang_up()
+        again = await opened(endpoint, network="a")
+        assert (await again.hear())["op"] == "welcome"
+        for wire in (wires[2], again):
+            await wire.hang_up()
+
+    with_limits(rest, WebSocketLimits(connections_max=3), work)
 
 
 def test_too_many_operations_at_once_end_the_connection(rest: RestClient, topic: str) -> None:

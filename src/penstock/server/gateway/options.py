@@ -24,6 +24,11 @@ class RestOptions(msgspec.Struct, frozen=True, kw_only=True):
     # Of a poll that does not say how many.
     poll_records_max: int = 500
 
+    def address_share(self, places: int) -> int:
+        """How many of some places one address may have: as large a part as of the connections."""
+        share = places * self.address_connections_max // self.connections_max
+        return max(1, min(places, share))
+
 
 class GatewayTls(msgspec.Struct, frozen=True):
     """The files of `security.tls`, which a gateway uses as its node does."""

@@ -22,6 +22,7 @@ from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.callers import Caller, Callers, UnknownCaller, credentials_of
 from penstock.server.gateway.memory import MemoryShare, MemoryUsedUp
 from penstock.server.gateway.permissions import OPEN, REST
+from penstock.server.http.address_places import AddressPlaces, network_in
 from penstock.server.http.body import ClientGone
 from penstock.server.http.openapi import openapi_routes
 from penstock.server.http.operations import (
@@ -82,6 +83,7 @@ class RestApp:
         self._backend = backend
         self._router = Router(routes, redirect_slashes=False, default=_no_such_path)
         self._requests = 0
+        self._of_addresses = AddressPlaces(backend.limits.address_share(backend.limits.requests_max))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw_path: bytes = scope.get("raw_path") or b""
@@ -137,14 +139,21 @@ class RestApp:
             detail = f"{self._requests} requests are under way (rest.requests_max)"
             await problem_response(Problem(503, "Too many requests at once", detail))(scope, receive, send)
             return
+        network = network_in(scope.get("state", {}))
+        if not self._of_addresses.has_room(network):
+            detail = f"{self._of_addresses.places_max} requests of your address are under way"
+            await problem_response(Problem(503, "Too many requests at once", detail))(scope, receive, send)
+            return
         if self._backend.memory.is_used_up:
             await problem_response(no_memory(self._backend.memory.refusal()))(scope, receive, send)
             return
         self._requests += 1
+        self._of_addresses.take(network)
         try:
             await self._serve(scope, receive, send)
         finally:
             self._requests -= 1
+            self._of_addresses.give_back(network)
 
     def serve_soon(
         self, url: bytes, content: bytes, respond: Callable[[int, bytes], None], origin: SoonOrigin
@@ -164,17 +173,20 @@ class RestApp:
             return False
         found = PLAIN_PUBLISH.fullmatch(url)
         memory, size = self._backend.memory, len(content)
-        if found is None or not memory.has_room(size):
+        network = network_in(origin.app_state)
+        if found is None or not memory.has_room(size) or not self._of_addresses.has_room(network):
             return False
 
         def responded(status: int, body: bytes) -> None:
             self._requests -= 1
+            self._of_addresses.give_back(network)
             memory.give_back(size)
             respond(*_as_seen_by(caller, status, body))
 
         is_served = publish_soon(backend, found[1].decode(), content, responded)
         if is_served:
             self._requests += 1
+            self._of_addresses.take(network)
             memory.add(size)
         return is_served
 

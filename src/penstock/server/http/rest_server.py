@@ -29,6 +29,7 @@ from penstock.runtime.loop import MachineClock
 from penstock.security.login_limits import network_of
 from penstock.server.gateway.memory import MemoryBudget
 from penstock.server.gateway.options import RestOptions
+from penstock.server.http.address_places import NETWORK
 from penstock.server.http.problem import problem_body
 from penstock.server.http.security_headers import API_HEADERS as HEADERS
 from penstock.server.http.security_headers import API_TLS_HEADERS as TLS_HEADERS
@@ -133,10 +134,13 @@ class CountedConnection(asyncio.Protocol):
 
     client: tuple[str, int] | None
     addresses: AddressConnections
+    app_state: dict[str, Any]
     _counted: str | None = None
 
     def count(self) -> int:
         self._counted = self.client[0] if self.client else ""
+        # For the application, which finds it in the state of each request's scope.
+        self.app_state[NETWORK] = network_of(self._counted)
         return self.addresses.add(self._counted)
 
     def count_no_more(self) -> None:
@@ -198,7 +202,6 @@ class RestConnection(CountedConnection, SlowReader, HttpToolsProtocol):
         of_address, address_max = self.count(), self.options.address_connections_max
         encrypted = transport.get_extra_info("ssl_object")
         if encrypted is not None:
-            # For the application, which finds it in the state of each request's scope.
             self.app_state[CERTIFICATE] = encrypted.getpeercert(binary_form=True)
         if len(self.connections) > self.options.connections_max:
             self.refuse(503, "Too many connections", f"there are {self.options.connections_max} already")

@@ -47,6 +47,7 @@ from penstock.server.gateway.callers import Caller
 from penstock.server.gateway.leases import HeldLeases, receive
 from penstock.server.gateway.members import Place, PollingMember
 from penstock.server.gateway.memory import MemoryShare, MemoryUsedUp
+from penstock.server.http.address_places import AddressPlaces, network_in
 from penstock.server.http.array_limits import ArrayLimits
 from penstock.server.http.message_json import (
     ACKS,
@@ -281,6 +282,7 @@ class WebSocketEndpoint:
         # Consumers that were lost and may come back: what they had, and whether they have.
         self._lost: dict[tuple[str, str], tuple[HeldLeases, asyncio.Event]] = {}
         self._connections = 0
+        self._of_addresses = AddressPlaces(backend.limits.address_share(self._limits.connections_max))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         message = await receive()
@@ -299,6 +301,11 @@ class WebSocketEndpoint:
             detail = f"there are {self._limits.connections_max} WebSocket connections already"
             await session.refuse(TOO_MANY_CONNECTIONS, Problem(503, "Too many connections", detail))
             return
+        network = network_in(scope.get("state", {}))
+        if not self._of_addresses.has_room(network):
+            detail = f"your address has {self._of_addresses.places_max} WebSocket connections already"
+            await session.refuse(TOO_MANY_CONNECTIONS, Problem(503, "Too many connections", detail))
+            return
         if self._backend.memory.is_used_up:
             await session.refuse(TRY_AGAIN_LATER, no_memory(self._backend.memory.refusal()))
             return
@@ -308,24 +315,28 @@ class WebSocketEndpoint:
             before.end(TAKEN_OVER, Problem(409, "Taken over", "this consumer connected again"))
         self._sessions[place] = session
         if caller is None:
-            await self._serve(place, session, is_known)
+            await self._serve(place, network, session, is_known)
             return
         ending = asyncio.get_running_loop().create_task(_end_with(caller, session))
         try:
-            await self._serve(place, session, is_known)
+            await self._serve(place, network, session, is_known)
         finally:
             ending.cancel()
 
-    async def _serve(self, consumer: tuple[str, str], session: "WebSocketSession", is_known: bool) -> None:
+    async def _serve(
+        self, consumer: tuple[str, str], network: str, session: "WebSocketSession", is_known: bool
+    ) -> None:
         if consumer in self._lost:
             held, is_back = self._lost.pop(consumer)
             session.held.adopt(held)
             is_back.set()
         self._connections += 1
+        self._of_addresses.take(network)
         try:
             code = await session.run(is_known)
         finally:
             self._connections -= 1
+            self._of_addresses.give_back(network)
             is_last = self._sessions.get(consumer) is session
             if is_last:
                 del self._sessions[consumer]

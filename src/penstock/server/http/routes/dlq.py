@@ -30,6 +30,7 @@ SUFFIX = ".dlq"
 COUNT_DEFAULT = 100
 COUNT_MAX = 1_000
 REDRIVEN_MAX = 100_000
+REDRIVE_SECONDS_MAX = 3_600
 PER_REQUEST = 200
 IDS_MAX = 1_000
 SHOWN_MAX = 1_000
@@ -62,7 +63,8 @@ class RedriveBody(RestStruct, frozen=True):
     """Which dead letters: those with these ids, the oldest ones up to `max`, or all; all without a body, too.
 
     Each goes to the topic it came from, unless `to_topic` names another. `rate_per_second` spreads them: the
-    response comes when all are moved. Nothing more is moved for a client that has gone.
+    response comes when all are moved, or after an hour, with what was moved until then. Nothing more is moved
+    for a client that has gone.
     """
 
     ids: Annotated[tuple[str, ...], Meta(max_length=IDS_MAX)] = ()
@@ -157,8 +159,17 @@ class _Results:
 
     async def pace(self) -> None:
         if self._rate is not None and self.moved:
-            due = self._begun + self.moved / self._rate
+            due = min(self._begun + self.moved / self._rate, self._ends)
             await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether a request may not take longer."""
+        return asyncio.get_running_loop().time() >= self._ends
+
+    @property
+    def _ends(self) -> float:
+        return self._begun + REDRIVE_SECONDS_MAX
 
     @property
     def _rate(self) -> float | None:
@@ -191,6 +202,8 @@ async def _redrive_partition(
     body, chosen, start = results.body, list(offsets), 0
     while results.left > 0 and not backend.stopping.is_set():
         await results.pace()
+        if results.is_overdue:
+            return
         portion = chosen[: results.per_request]
         answer = await backend.cluster.ask(
             QueueRedriveRequest(
