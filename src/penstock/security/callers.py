@@ -29,7 +29,7 @@ from penstock.security.delegations import Delegations, fingerprint_of
 from penstock.security.key_uses import ApiKeyUses
 from penstock.security.login_limits import FIRST_DELAY_MS
 from penstock.security.options import OAUTHBEARER
-from penstock.security.sessions import ANONYMOUS, CallerProtocol, Principal
+from penstock.security.sessions import ANONYMOUS, CallerProtocol, Principal, authorization_of
 
 API_KEY_PREFIX = "pk_"
 _API_KEY = re.compile(r"pk_([A-Za-z0-9]{8,40})_([A-Za-z0-9_-]{20,200})")
@@ -81,8 +81,7 @@ def means_of(credentials: CallerCredentials) -> LoginMeans:
     authorization, api_key, certificate = credentials
     if authorization and api_key:
         return LoginMeans(None)
-    scheme, _, value = authorization.partition(" ")
-    scheme, value = scheme.lower(), value.strip()
+    scheme, value = authorization_of(authorization)
     if api_key or (scheme == "bearer" and value.startswith(API_KEY_PREFIX)):
         read = _API_KEY.fullmatch(api_key or value)
         return LoginMeans(API_KEY, "" if read is None else read[1])
@@ -171,8 +170,8 @@ class CallerAuthenticator:
         elif api_key:
             found(self._by_api_key(api_key, host))
         elif authorization:
-            scheme, _, value = authorization.partition(" ")
-            self._by_header(scheme.lower(), value.strip(), host, found)
+            scheme, value = authorization_of(authorization)
+            self._by_header(scheme, value, host, found)
         else:
             assert certificate is not None
             found(self._by_certificate(certificate, host))

@@ -24,6 +24,12 @@ def name_key(name: str) -> str | bytes:
 CallerProtocol: TypeAlias = Literal["REST", "WebSocket", "gRPC", "page"]
 
 
+def authorization_of(header: str) -> tuple[str, str]:
+    """The scheme in lower case and the value of an Authorization; one caller may write them in many ways."""
+    scheme, _, value = header.partition(" ")
+    return scheme.lower(), value.strip()
+
+
 class Principal(NamedTuple):
     """An identity, written as Kafka's tools write it: `User:alice`."""
 

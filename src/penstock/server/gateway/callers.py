@@ -7,7 +7,8 @@ asks again every few seconds while the caller is there. What a caller may do is 
 the same rules, quotas and log as for everyone else: here nothing is decided but that nobody is anonymous.
 
 A caller is a user at a host, by one of its credentials. Those who were not heard of for a while lose their
-connections, and whoever is revoked does at once: `ended` tells those who serve streams.
+connections, and whoever is revoked does at once: `ended` tells those who serve streams. One user has half of
+the places at most, and so has one address, unless it may have more of the connections.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from penstock.core.protocol import ErrorCode
 from penstock.core.sasl.delegation import SignedDelegation
 from penstock.observability import log
 from penstock.security.login_limits import network_of
-from penstock.security.sessions import CallerProtocol
+from penstock.security.sessions import CallerProtocol, authorization_of
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.logins import LOGIN, RENEW, LoginAnswer, LoginQuestion, RenewQuestion
 from penstock.server.gateway.pages import NodePage
@@ -41,6 +42,8 @@ LOGINS_WAITING_MAX = 256
 # The answer to a failed login may take ten seconds: one host that fails must leave room for the others.
 HOST_LOGINS_AT_ONCE = 8
 HOST_LOGINS_WAITING_MAX = 64
+# One user has a half of the places.
+USER_PARTS = 2
 _answer = msgspec.json.Decoder(LoginAnswer)
 
 
@@ -88,9 +91,12 @@ def credentials_of(
 class Caller:
     """Somebody, and the way to the cluster that is theirs."""
 
-    def __init__(self, answer: LoginAnswer, root: GatewayBackend, header: bytes = b"") -> None:
-        """`header` is the hash of what it has said of itself."""
+    def __init__(
+        self, answer: LoginAnswer, root: GatewayBackend, header: bytes = b"", network: str = ""
+    ) -> None:
+        """`header` is the hash of what it has said of itself, `network` what counts as its address."""
         self.user = answer.user
+        self.network = network
         self.header = header
         self.signed = SignedDelegation(answer.statement, answer.key)
         # Set when the caller is nobody any more.
@@ -176,7 +182,7 @@ class Callers:
         """By all that a caller says: a secret is not compared with others, its hash is looked up."""
         parts = (
             credentials.host.encode(),
-            credentials.authorization.encode(),
+            *_read(credentials.authorization),
             credentials.api_key.encode(),
             credentials.certificate or b"",
         )
@@ -196,25 +202,36 @@ class Callers:
         )
         async with host.slots, self._slots:
             answer = await self._ask(LOGIN, question)
-        await self._make_room()
-        caller = Caller(
-            answer, self._root, self._header_key(credentials.authorization or credentials.api_key)
-        )
+        network = network_of(credentials.host)
+        await self._make_room(answer.user, network)
+        header = self._header_key(credentials.authorization or credentials.api_key)
+        caller = Caller(answer, self._root, header, network)
         self._known[key] = caller
         self._met[caller.header] += 1
         self._renewals[key] = asyncio.get_running_loop().create_task(self._keep(key, caller))
         return caller
 
-    async def _make_room(self) -> None:
+    async def _make_room(self, user: str, network: str) -> None:
         """Forget whoever was not heard of for longest; those that are served are not forgotten."""
-        if len(self._known) < self._root.limits.callers_max:
-            return
-        idle = [(caller.used_at, key) for key, caller in self._known.items() if not caller.uses]
-        if not idle:
-            detail = f"{len(self._known)} callers are served already"
-            raise ClusterError(ErrorCode.BROKER_NOT_AVAILABLE, detail)
-        _, key = min(idle)
-        await self._forget(key, is_revoked=False)
+        while (crowd := self._crowd(user, network)) is not None:
+            who, callers = crowd
+            idle = [(caller.used_at, key) for key, caller in callers.items() if not caller.uses]
+            if not idle:
+                detail = f"{len(callers)} callers{who} are served already"
+                raise ClusterError(ErrorCode.BROKER_NOT_AVAILABLE, detail)
+            _, key = min(idle)
+            await self._forget(key, is_revoked=False)
+
+    def _crowd(self, user: str, network: str) -> tuple[str, dict[bytes, Caller]] | None:
+        """Those who leave no room for another caller: of its user, of its address, or all."""
+        limits = self._root.limits
+        of_user = {key: caller for key, caller in self._known.items() if caller.user == user}
+        if len(of_user) >= max(1, limits.callers_max // USER_PARTS):
+            return " of this user", of_user
+        nearby = {key: caller for key, caller in self._known.items() if caller.network == network}
+        if len(nearby) >= limits.address_share(limits.callers_max):
+            return " of your address", nearby
+        return ("", dict(self._known)) if len(self._known) >= limits.callers_max else None
 
     async def _keep(self, key: bytes, caller: Caller) -> None:
         """Ask the node again and again whether the caller is who it was."""
@@ -278,3 +295,9 @@ class Callers:
                 await task
         for key in list(self._known):
             await self._forget(key, is_revoked=False)
+
+
+def _read(authorization: str) -> tuple[bytes, bytes]:
+    """What a header says, however it is written."""
+    scheme, value = authorization_of(authorization)
+    return scheme.encode(), value.encode()
