@@ -3,6 +3,8 @@
 import asyncio
 import json
 import socket
+import zlib
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.options import GatewayOptions, RestOptions
 from penstock.server.http.app import rest_app
-from penstock.server.http.rest_server import RestServer
+from penstock.server.http.rest_server import FRAMES_BYTES_MAX, RestServer
 from tests.support.recorded_events import recorded_events
 
 LIMITS = RestOptions(
@@ -229,6 +231,109 @@ def test_an_address_has_no_more_connections_than_it_may_have_whatever_they_becam
         assert serve(client, accepted_or_read, limits) == ([503, 200], 200)
 
     assert [event["host"] for event in events.named("rest.too_many_connections")] == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize("is_fragmented", [False, True])
+def test_frames_that_come_together_are_read_in_several_turns(is_fragmented: bool) -> None:
+    count = 20_000
+    frames = b"".join(b"\x81\x81\0\0\0\0%d" % (number % 10) for number in range(count))
+    if is_fragmented:
+        frames = b"\x01\x81\0\0\0\0x" + b"\x00\x80\0\0\0\0" * count + b"\x80\x80\0\0\0\0" + frames
+    read: Counter[int] = Counter()
+    texts: list[str] = []
+    all_read = asyncio.Event()
+
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        turn = 0
+
+        async def turns() -> None:
+            nonlocal turn
+            while True:
+                turn += 1
+                await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as tasks:
+            counting = tasks.create_task(turns())
+            while len(texts) < count + is_fragmented:
+                texts.append((await receive())["text"])
+                read[turn] += 1
+            counting.cancel()
+        all_read.set()
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+
+    async def client(address: Address) -> None:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(UPGRADE)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(frames)
+        await all_read.wait()
+        # The connection goes on as before.
+        writer.write(b"\x89\x80\0\0\0\0")
+        assert (await reader.readexactly(2))[0] == 0x8A
+        writer.close()
+
+    serve(client, app)
+
+    assert texts == ["x"] * is_fragmented + [str(number % 10) for number in range(count)]
+    assert max(read.values()) <= 2 * FRAMES_BYTES_MAX / 7
+
+
+def test_a_goodbye_behind_many_frames_is_heard_of_a_connection_that_the_server_ends() -> None:
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await receive()
+        await send({"type": "websocket.close", "code": 1000})
+
+    async def client(address: Address) -> bytes:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(UPGRADE)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"\x81\x81\0\0\0\0x" * 5_000 + b"\x88\x82\0\0\0\0\x03\xe8")
+        # Without the goodbye, the end would come after ten seconds.
+        async with asyncio.timeout(8):
+            rest = await reader.read()
+        writer.close()
+        return rest
+
+    assert serve(client, app) == b"\x88\x02\x03\xe8"
+
+
+def test_messages_that_unpack_to_much_wait_for_those_before_them() -> None:
+    packer = zlib.compressobj(9, zlib.DEFLATED, -12)
+    packed = (packer.compress(b"a" * 9_000) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4]
+    frame = bytes([0xC1, 0x80 | len(packed)]) + bytes(4) + packed
+    count = 20 * FRAMES_BYTES_MAX // len(frame)
+    queued: list[int] = []
+    all_read = asyncio.Event()
+
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        for _ in range(count):
+            assert len((await receive())["text"]) == 9_000
+            queued.append(receive.__self__.queue.qsize())
+            # Long enough for everything to come.
+            for _ in range(3):
+                await asyncio.sleep(0)
+        all_read.set()
+
+    async def client(address: Address) -> None:
+        reader, writer = await asyncio.open_connection(*address)
+        deflate = b"Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n"
+        writer.write(UPGRADE.removesuffix(b"\r\n") + deflate)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(frame * count)
+        await all_read.wait()
+        writer.close()
+
+    serve(client, app)
+
+    assert len(queued) == count
+    assert max(queued) <= FRAMES_BYTES_MAX // len(frame) + 1
 
 
 def test_more_requests_at_once_than_allowed_are_turned_away() -> None:

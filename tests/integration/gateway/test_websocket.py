@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
+from itertools import pairwise
 from socket import SHUT_RDWR, create_server
 from typing import Any
 
@@ -22,7 +23,7 @@ from penstock.server.gateway.options import GatewayOptions, RestOptions
 from penstock.server.http.address_places import NETWORK
 from penstock.server.http.app import rest_app
 from penstock.server.http.rest_server import RestServer
-from penstock.server.http.websocket import WebSocketEndpoint, WebSocketLimits
+from penstock.server.http.websocket import FRAMES_PER_TURN, WebSocketEndpoint, WebSocketLimits
 from penstock.testing import Broker
 from tests.integration.gateway.conftest import RestClient
 
@@ -386,6 +387,22 @@ def test_an_address_leaves_connections_to_others(rest: RestClient) -> None:
             await wire.hang_up()
 
     with_limits(rest, WebSocketLimits(connections_max=3), work)
+
+
+def test_frames_that_have_come_are_looked_at_in_several_turns(rest: RestClient) -> None:
+    async def work(endpoint: WebSocketEndpoint, _: GatewayBackend) -> None:
+        wire = await opened(endpoint)
+        await wire.hear()
+        for _number in range(5 * FRAMES_PER_TURN):
+            wire.say(op="nonsense")
+        replies = [0]
+        while replies[-1] < 5 * FRAMES_PER_TURN:
+            await asyncio.sleep(0)
+            replies.append(wire.outbox.qsize())
+        assert max(later - before for before, later in pairwise(replies)) <= FRAMES_PER_TURN
+        await wire.hang_up()
+
+    with_limits(rest, WebSocketLimits(), work)
 
 
 def test_too_many_operations_at_once_end_the_connection(rest: RestClient, topic: str) -> None:

@@ -46,6 +46,8 @@ ABNORMAL_CLOSURE = 1006
 REASON_BYTES_MAX = 123
 # What every connection may have of a message that is not complete.
 ARRIVING_BYTES_MAX = 64 << 10
+# Of WebSocket frames that are read in one turn of the loop.
+FRAMES_BYTES_MAX = 8 << 10
 PUBLISH = b"/publish"
 # In the state of a connection: what a client has shown of itself.
 CERTIFICATE = "certificate"
@@ -415,14 +417,65 @@ class RestWebSocket(CountedConnection, SlowReader, WebSocketsSansIOProtocol):
 
     # Of a message that is not complete.
     _arriving_bytes = 0
+    # What has come and was not looked at.
+    _unread = b""
+    _next_read: asyncio.Handle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.count()
 
     def data_received(self, data: bytes) -> None:
-        self._arriving_bytes += len(data)
         self.memory.add(len(data))
+        if self._unread:
+            self._unread += data
+            self._read_on()
+        elif len(data) <= FRAMES_BYTES_MAX and not self.read_paused:
+            self._read(data)
+        else:
+            self._unread = data
+            self._read_some()
+
+    def _read_some(self) -> None:
+        """Read a part of what has come, and the next when the loop has turned: tiny frames are much work.
+
+        A part may hold messages that unpack to much more, so while the application has some the rest waits.
+        """
+        self._next_read = None
+        if not self.read_paused and not self.transport.is_closing():
+            part, self._unread = self._unread[:FRAMES_BYTES_MAX], self._unread[FRAMES_BYTES_MAX:]
+            self._read(part)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """While something waits to be read, nothing more is taken from the client."""
+        if self.transport.is_closing():
+            self._forget_unread()
+        elif self._unread:
+            self.transport.pause_reading()
+            if not self.read_paused and self._next_read is None:
+                self._next_read = self.loop.call_soon(self._read_some)
+        elif not self.read_paused:
+            self.transport.resume_reading()
+
+    async def receive(self) -> Any:
+        message = await super().receive()
+        if self._unread:
+            self._read_on()
+        return message
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if self._unread:
+            # After the last one nobody receives any more, but the client's goodbye may be there.
+            self._read_on()
+
+    def _forget_unread(self) -> None:
+        self.memory.give_back(len(self._unread))
+        self._unread = b""
+
+    def _read(self, data: bytes) -> None:
+        self._arriving_bytes += len(data)
         super().data_received(data)
         if self._arriving_bytes > ARRIVING_BYTES_MAX and self.memory.is_used_up and not self.close_sent:
             self.conn.fail(TRY_AGAIN_LATER, str(self.memory.refusal())[:REASON_BYTES_MAX])
@@ -440,6 +493,7 @@ class RestWebSocket(CountedConnection, SlowReader, WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.count_no_more()
         self._arrived()
+        self._forget_unread()
         self._end_waiting()
         if self.handshake_complete and self.conn.close_rcvd is None:
             # uvicorn says 1005 here, as it does of a client that said goodbye without a code.

@@ -34,7 +34,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from penstock.client.cluster import LOG, ClusterError, Membership, QuotaExceeded
 from penstock.client.cluster.publisher import OutgoingRecord, RecordPosition
@@ -77,6 +77,8 @@ STEP_WAIT_MS = 5_000
 RETRY_SECONDS = 0.5
 # Requests for messages that a busy subscription has under way.
 WIDTH_MAX = 8
+# Frames of a connection that are looked at in one turn of the loop.
+FRAMES_PER_TURN = 32
 
 # Close codes beside those of RFC 6455.
 TRY_AGAIN_LATER = 1013
@@ -419,6 +421,7 @@ class WebSocketSession:
         self._send = send
         self._loop = asyncio.get_running_loop()
         self._operations = 0
+        self._frames_read = 0
         self._subscriptions: dict[int, _Subscription] = {}
         self._last_number = 0
         self._is_closed = False
@@ -476,9 +479,16 @@ class WebSocketSession:
             # It is gone already.
             return
 
+    async def _next_frame(self) -> Message:
+        self._frames_read += 1
+        if not self._frames_read % FRAMES_PER_TURN:
+            # Those that have come already are received without a wait.
+            await asyncio.sleep(0)
+        return await self._receive()
+
     async def _read_frames(self, tasks: asyncio.TaskGroup) -> int:
         while True:
-            message = await self._receive()
+            message = await self._next_frame()
             if message["type"] == "websocket.disconnect":
                 return int(message.get("code") or 1005)
             if self._is_closed:
