@@ -23,6 +23,7 @@ from penstock.server.gateway.options import GatewayOptions, RestOptions
 from penstock.server.http.address_places import NETWORK
 from penstock.server.http.app import rest_app
 from penstock.server.http.rest_server import RestServer
+from penstock.server.http.routes.publish import MESSAGES_PER_TURN
 from penstock.server.http.websocket import FRAMES_PER_TURN, WebSocketEndpoint, WebSocketLimits
 from penstock.testing import Broker
 from tests.integration.gateway.conftest import RestClient
@@ -400,6 +401,22 @@ def test_frames_that_have_come_are_looked_at_in_several_turns(rest: RestClient) 
             await asyncio.sleep(0)
             replies.append(wire.outbox.qsize())
         assert max(later - before for before, later in pairwise(replies)) <= FRAMES_PER_TURN
+        await wire.hang_up()
+
+    with_limits(rest, WebSocketLimits(), work)
+
+
+def test_messages_of_a_frame_are_made_records_in_several_turns(rest: RestClient, topic: str) -> None:
+    async def work(endpoint: WebSocketEndpoint, _: GatewayBackend) -> None:
+        wire = await opened(endpoint)
+        await wire.hear()
+        wire.say(op="enqueue", topic=topic, messages=[{"value": 1}] * 9_999 + [{}])
+        turns = 0
+        while wire.outbox.empty():
+            turns += 1
+            await asyncio.sleep(0)
+        assert (await wire.hear())["field"] == "messages[9999].value"
+        assert turns >= 10_000 // MESSAGES_PER_TURN
         await wire.hang_up()
 
     with_limits(rest, WebSocketLimits(), work)

@@ -5,6 +5,9 @@ room in a body of 10 MB, cost seconds and hundreds of megabytes. A struct that i
 at its first element too many. So large documents are read twice, at first with such structs in the place of
 arrays, whose elements are skipped.
 
+Objects of names that a client makes up, such as headers, are measured: a million names take as long, and
+names and values within the limits are seldom that much.
+
     ArrayLimits(BatchBody).problem_with(content)     the error that decoding would end in, or None
 """
 
@@ -17,7 +20,10 @@ from msgspec import Raw, inspect
 
 # Smaller documents hold no more than some milliseconds of work.
 CHECKED_BYTES = 64 << 10
+# Of an object whose names are counted.
+OBJECT_BYTES_MAX = 1 << 20
 _NOTHING = Raw(b"")
+_ARRAYS = inspect.ListType, inspect.VarTupleType
 _TOO_LONG = re.compile(r"Expected `array` of at most length (?P<length>[0-9]+)")
 
 
@@ -26,6 +32,7 @@ class ArrayLimits:
 
     def __init__(self, kind: Any, *, is_binary: bool = False) -> None:
         self._kind = kind
+        self._is_binary = is_binary
         self._module = msgspec.msgpack if is_binary else msgspec.json
 
     def problem_with(self, content: bytes | str) -> msgspec.DecodeError | None:
@@ -33,12 +40,41 @@ class ArrayLimits:
         if len(content) < CHECKED_BYTES or self._decoder is None:
             return None
         try:
-            self._decoder.decode(content)
+            found = self._decoder.decode(content)
         except msgspec.ValidationError as error:
             return self._named(error)
         except msgspec.DecodeError as error:
             return error
+        return self._too_large(found)
+
+    def _too_large(self, found: Any) -> msgspec.ValidationError | None:
+        """Whether an object of names is too large, of a document or of one in it."""
+        for name in self._objects:
+            if len(getattr(found, name)) > OBJECT_BYTES_MAX:
+                detail = f"Expected `object` of at most {OBJECT_BYTES_MAX} bytes - at `$.{name}`"
+                return msgspec.ValidationError(detail)
+        for name, limits in self._parts.items():
+            for where, part in _large_documents(name, getattr(found, name)):
+                if (problem := limits.problem_with(part)) is not None:
+                    return msgspec.ValidationError(str(problem).replace("`$.", f"`$.{where}."))
         return None
+
+    @functools.cached_property
+    def _parts(self) -> dict[str, "ArrayLimits"]:
+        """The fields that are documents themselves, or arrays of such."""
+        found: dict[str, ArrayLimits] = {}
+        for document in _alternatives(inspect.type_info(self._kind)):
+            for field in document.fields if isinstance(document, inspect.StructType) else ():
+                for each in _alternatives(field.type):
+                    item = each.item_type if isinstance(each, _ARRAYS) else each
+                    if isinstance(item, inspect.StructType):
+                        found[field.encode_name] = ArrayLimits(item.cls, is_binary=self._is_binary)
+        return found
+
+    @functools.cached_property
+    def _objects(self) -> tuple[str, ...]:
+        """The fields whose names are counted."""
+        return tuple(_lengths(self._kind, inspect.DictType))
 
     def _named(self, error: msgspec.ValidationError) -> msgspec.ValidationError:
         """The same as decoding the document would say it: with the field, where only one can be meant."""
@@ -46,27 +82,44 @@ class ArrayLimits:
         if found is None:
             return error
         length = int(found["length"])
-        names = [name for name, most in _lengths(self._kind).items() if most == length]
+        names = [name for name, most in _lengths(self._kind, *_ARRAYS).items() if most == length]
         where = f" - at `$.{names[0]}`" if len(names) == 1 else ""
         return msgspec.ValidationError(f"Expected `array` of length <= {length}{where}")
 
     @functools.cached_property
     def _decoder(self) -> Any:
-        """None for documents without such arrays."""
-        lengths = _lengths(self._kind)
-        fields = [(name, _array_of(length) | None, None) for name, length in lengths.items()]
+        """None for documents without such arrays and objects."""
+        lengths = _lengths(self._kind, *_ARRAYS)
+        fields: list[Any] = [(name, _array_of(length) | None, None) for name, length in lengths.items()]
+        fields += [
+            (name, Raw, _NOTHING)
+            for name in {**dict.fromkeys(self._objects), **self._parts}
+            if name not in lengths
+        ]
         return self._module.Decoder(msgspec.defstruct("Arrays", fields)) if fields else None
 
 
-def _lengths(kind: Any) -> dict[str, int]:
+def _lengths(kind: Any, *types: type[Any]) -> dict[str, int]:
     """How many elements the fields of a document have at most."""
     found: dict[str, int] = {}
     for document in _alternatives(inspect.type_info(kind)):
         for field in document.fields if isinstance(document, inspect.StructType) else ():
             for each in _alternatives(field.type):
-                if isinstance(each, inspect.ListType | inspect.VarTupleType) and each.max_length is not None:
+                if isinstance(each, types) and each.max_length is not None:
                     found[field.encode_name] = max(each.max_length, found.get(field.encode_name, 0))
     return found
+
+
+def _large_documents(name: str, found: Any) -> list[tuple[str, bytes]]:
+    """The document of a field, or those of an array in it, as far as they are large; and their names."""
+    if isinstance(found, Raw):
+        return [(name, bytes(found))] if len(found) > OBJECT_BYTES_MAX else []
+    elements = () if found is None else msgspec.structs.astuple(found)
+    return [
+        (f"{name}[{index}]", bytes(each))
+        for index, each in enumerate(elements)
+        if len(each) > OBJECT_BYTES_MAX
+    ]
 
 
 def _alternatives(kind: inspect.Type) -> tuple[inspect.Type, ...]:

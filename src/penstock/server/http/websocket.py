@@ -63,6 +63,7 @@ from penstock.server.http.message_json import (
 from penstock.server.http.operations import CALLER, backend_of
 from penstock.server.http.problem import Problem, failed, invalid, invalid_json, no_memory, not_identified
 from penstock.server.http.routes.groups import DELAY_MS_MAX, message_fields, read_assigned
+from penstock.server.http.routes.publish import MESSAGES_PER_TURN
 
 PATH = "/v1/ws"
 BATCH_MAX = 10_000
@@ -588,6 +589,8 @@ class WebSocketSession:
         records: list[tuple[OutgoingRecord, int | None]] = []
         singles = len(given) - len(frame.messages)
         for index, message in enumerate(given):
+            if index % MESSAGES_PER_TURN == MESSAGES_PER_TURN - 1:
+                await asyncio.sleep(0)
             try:
                 records.append(read(message))
             except Problem as problem:

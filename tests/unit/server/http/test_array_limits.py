@@ -8,9 +8,11 @@ import pytest
 from msgspec import Meta
 
 from penstock.server.http.array_limits import ArrayLimits
+from penstock.server.http.message_json import PublishBody
 from penstock.server.http.operations import decode_body
 from penstock.server.http.problem import Problem
 from penstock.server.http.routes.publish import BatchBody
+from penstock.server.http.routes.topics import TopicBody
 from penstock.server.http.websocket import _binary_frame, _text_frame
 
 COUNT = 300_000
@@ -87,3 +89,43 @@ def test_arrays_that_may_be_absent_count_as_well() -> None:
 
 def test_documents_without_arrays_are_not_looked_at() -> None:
     assert ArrayLimits(Name).problem_with(b"?" * 100_000) is None
+
+
+HEADERS = b"{" + b",".join(b'"%x":""' % number for number in range(200_000)) + b"}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "field"),
+    [
+        (PublishBody, b'{"value":1,"headers":%b}', "headers"),
+        (BatchBody, b'{"messages":[{"value":1},{"value":1,"headers":%b}]}', "messages[1].headers"),
+        (TopicBody, b'{"name":"t","config":%b}', "config"),
+    ],
+)
+def test_objects_of_very_many_names_are_refused_before_anything_is_made_of_them(
+    kind: Any, body: bytes, field: str
+) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(Problem) as refused:
+            decode_body(body % HEADERS, kind)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert refused.value.body.field == field
+    # Of the names themselves it would be ten megabytes more.
+    assert most < 2 * len(HEADERS) + BYTES_MAX
+
+
+@pytest.mark.parametrize("frame", ['"message":{"headers":%s}', '"messages":[{"headers":%s}]'])
+def test_those_of_frames_as_well(frame: str) -> None:
+    text = '{"op":"enqueue","topic":"t",' + frame % HEADERS.decode() + "}"
+
+    assert "at most 1048576 bytes" in refusal(_text_frame, text, msgspec.ValidationError)
+
+
+def test_a_large_value_is_no_object_of_names() -> None:
+    body = b'{"value":%b,"headers":{"a":"b"}}' % HEADERS
+
+    assert decode_body(body, PublishBody).headers == {"a": "b"}

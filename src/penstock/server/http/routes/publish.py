@@ -14,6 +14,7 @@ from penstock.client.cluster import ClusterError, DelayedPublish
 from penstock.client.cluster.publisher import OutgoingRecord, PublishResult, RecordPosition
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.memory import MemoryUsedUp
+from penstock.server.http.array_limits import CHECKED_BYTES, OBJECT_BYTES_MAX
 from penstock.server.http.body import ClientGone, body_chunks, read_body
 from penstock.server.http.message_json import (
     ACKS,
@@ -43,6 +44,8 @@ OPERATIONS = OperationTable("publish", "Publishing messages")
 NDJSON = "application/x-ndjson"
 STREAM_TYPES = (NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonlines")
 BATCH_MAX = 10_000
+# Of a batch, as many as one turn of the loop makes records of: they may have a thousand headers each.
+MESSAGES_PER_TURN = 200
 # A stream is published in groups, a few of them at a time.
 GROUP_MESSAGES_MAX = 500
 GROUPS_UNDER_WAY_MAX = 4
@@ -108,7 +111,8 @@ async def publish(backend: GatewayBackend, scope: Scope, receive: Receive, send:
     seconds = limits.body_timeout_ms / 1_000
     content = await read_body(receive, limits.body_bytes_max, seconds, scope[MEMORY])
     try:
-        body = _PUBLISH.decode(content)
+        # One that is large is looked at first.
+        body = _PUBLISH.decode(content) if len(content) < CHECKED_BYTES else decode_body(content, PublishBody)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         body = decode_body(content, PublishBody)
     query = scope["query_string"]
@@ -127,6 +131,8 @@ def publish_soon(
     False if nothing was done. Only what is plain is done here: whatever else a request may be, `publish`
     knows better.
     """
+    if len(content) >= OBJECT_BYTES_MAX:
+        return False
     try:
         body = _PUBLISH.decode(content)
         if body.delay_ms is not None or body.deliver_at is not None:
@@ -195,6 +201,8 @@ async def publish_batch(backend: GatewayBackend, request: RestRequest[BatchQuery
     records: list[IncomingRecord] = []
     for index, message in enumerate(body.messages):
         # All or none are accepted; whether each is stored is another question.
+        if index % MESSAGES_PER_TURN == MESSAGES_PER_TURN - 1:
+            await asyncio.sleep(0)
         try:
             records.append(_incoming(message))
         except Problem as problem:
@@ -443,7 +451,8 @@ class PublishStream(Response):
 
 def _message(line: bytes) -> tuple[IncomingRecord, Acks | None]:
     try:
-        message = _PUBLISH.decode(line)
+        is_large = len(line) >= OBJECT_BYTES_MAX
+        message = decode_body(line, PublishBody) if is_large else _PUBLISH.decode(line)
         return _incoming(message), message.acks
     except Problem as problem:
         return problem, None

@@ -37,6 +37,7 @@ ADMIN_MS = 20_000
 TOPIC_RESOURCE = 2
 # Where DescribeConfigs says that a value was set for the topic itself.
 SET_FOR_TOPIC = 1
+CONFIGS_MAX = 500
 FIELDS = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "name",
     ErrorCode.TOPIC_ALREADY_EXISTS: "name",
@@ -53,7 +54,9 @@ class TopicBody(RestStruct, frozen=True):
     name: str
     partitions: Annotated[int, Meta(ge=1, le=100_000)] | None = None
     replication_factor: Annotated[int, Meta(ge=1, le=32_767)] | None = None
-    config: dict[str, ConfigValue] = msgspec.field(default_factory=dict)
+    config: Annotated[dict[str, ConfigValue], Meta(max_length=CONFIGS_MAX)] = msgspec.field(
+        default_factory=dict
+    )
 
 
 class PartitionView(RestAnswer, frozen=True):
