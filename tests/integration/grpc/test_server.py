@@ -281,14 +281,38 @@ def test_topics_of_one_call_are_limited_and_one_that_is_named_twice_counts_once(
     assert found.value == b"x"
 
 
+def silence(end: threading.Event) -> Iterator[bytes]:
+    """No message, until the end."""
+    end.wait()
+    yield from ()
+
+
+@pytest.mark.parametrize("method", ["Publish", "PublishStream"])
+def test_calls_that_wait_for_messages_end_when_the_process_has_grown_too_much(
+    node: Broker, method: str
+) -> None:
+    small = ServerThread(node, rest=RestOptions(in_flight_bytes_max=1 << 20))
+    small.open()
+    never = threading.Event()
+    try:
+        with grpc.insecure_channel(f"127.0.0.1:{small.port}") as channel, ExitStack() as opened:
+            opened.callback(never.set)
+            waiting = channel.stream_stream(f"/penstock.v1.Penstock/{method}")(silence(never), timeout=60)
+            # The server is in this process.
+            ballast = b"x" * (64 << 20)
+            with pytest.raises(grpc.RpcError) as refused:
+                next(waiting)
+            del ballast
+    finally:
+        small.close()
+
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
 def test_calls_whose_message_does_not_come_leave_room_for_others(node: Broker, topic: str) -> None:
     small = ServerThread(node, GrpcOptions(calls_max=20))
     small.open()
     never = threading.Event()
-
-    def silence() -> Iterator[bytes]:
-        never.wait()
-        yield from ()
 
     def is_served(stub: Any) -> bool:
         with suppress(grpc.RpcError):
@@ -303,7 +327,7 @@ def test_calls_whose_message_does_not_come_leave_room_for_others(node: Broker, t
             stub = PenstockStub(other)  # type: ignore[no-untyped-call]
             channel = opened.enter_context(grpc.insecure_channel(address))
             call = channel.stream_unary("/penstock.v1.Penstock/Publish")
-            silent = [call.future(silence()) for _ in range(40)]
+            silent = [call.future(silence(never)) for _ in range(40)]
             until(lambda: any(each.done() for each in silent), "all places are taken")
             until(lambda: is_served(stub), "one of them makes room")
     finally:
