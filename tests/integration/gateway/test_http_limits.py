@@ -16,7 +16,7 @@ import pytest
 from penstock.server.gateway.backend import GatewayBackend
 from penstock.server.gateway.options import GatewayOptions, RestOptions
 from penstock.server.http.app import rest_app
-from penstock.server.http.rest_server import FRAMES_BYTES_MAX, RestServer
+from penstock.server.http.rest_server import FRAMES_BYTES_MAX, PIPELINED_MAX, RestServer
 from tests.support.recorded_events import recorded_events
 
 LIMITS = RestOptions(
@@ -231,6 +231,25 @@ def test_an_address_has_no_more_connections_than_it_may_have_whatever_they_becam
         assert serve(client, accepted_or_read, limits) == ([503, 200], 200)
 
     assert [event["host"] for event in events.named("rest.too_many_connections")] == ["127.0.0.1"]
+
+
+def test_a_connection_has_no_more_requests_waiting_than_it_may_have() -> None:
+    async def client(address: Address) -> tuple[list[int], str, bytes]:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n" * 5_000)
+        codes: list[int] = []
+        problem: dict[str, Any] = {}
+        while not codes or codes[-1] == 200:
+            code, problem = await answer(reader)
+            codes.append(code)
+        rest = await reader.read()
+        writer.close()
+        return codes, problem["detail"], rest
+
+    codes, detail, rest = serve(client, read_and_respond)
+
+    assert codes == [200] * (PIPELINED_MAX + 1) + [503]
+    assert (detail, rest) == (f"{PIPELINED_MAX} wait in this connection already", b"")
 
 
 @pytest.mark.parametrize("is_fragmented", [False, True])

@@ -48,6 +48,8 @@ REASON_BYTES_MAX = 123
 ARRIVING_BYTES_MAX = 64 << 10
 # Of WebSocket frames that are read in one turn of the loop.
 FRAMES_BYTES_MAX = 8 << 10
+# Requests that wait behind another one of their connection.
+PIPELINED_MAX = 1_000
 PUBLISH = b"/publish"
 # In the state of a connection: what a client has shown of itself.
 CERTIFICATE = "certificate"
@@ -384,6 +386,9 @@ class RestConnection(CountedConnection, SlowReader, HttpToolsProtocol):
             self._refuse_head()
             # Ends the parser, and with it what it would do with the rest.
             raise ValueError("the head is too large")
+        if len(self.pipeline) >= PIPELINED_MAX:
+            self.refuse(503, "Too many requests at once", f"{PIPELINED_MAX} wait in this connection already")
+            raise ValueError("too many requests wait")
         if self._may_be_served_soon():
             self._parts = []
         else:
