@@ -20,7 +20,8 @@ written `[a, b]` in the file and `a,b` in a variable. An address is `host:port`;
 interface. Unknown keys, and unknown variables that begin like a section, are errors.
 
 One process serves several Kafka listeners. In the file each is written out, or on one line as a
-variable or `--set` has it; only `PLAINTEXT` is available so far:
+variable or `--set` has it; `protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL
+(see [security](../operations/security.md)):
 
 ```yaml
 listen:
