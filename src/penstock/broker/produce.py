@@ -31,6 +31,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeAlias
@@ -98,6 +99,10 @@ LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 DELETE_ONLY = CleanupPolicy.DELETE
 # Errors about an idempotent producer, from the batches of it that this node has seen.
 PRODUCER_VERDICTS = (ErrorKind.OUT_OF_ORDER_SEQUENCE,)
+# For how long batches behind one that was not written are refused for its reason, and of how many producers
+# of a partition that is known.
+SKIPPED_MS = 10_000
+SKIPPED_MAX = 1_000
 NO_TRANSACTIONAL_ID = ApiError(
     ErrorKind.TRANSACTIONAL_ID_NOT_AUTHORIZED, "a request with transactional batches names a transactional id"
 )
@@ -620,7 +625,7 @@ class ProduceService:
         options = self._partitions.known_options.get(topic) or self._partitions.options(topic)
         # Before the duplicate check: the first copy of a retry may never have reached the device.
         if on_all and not partition.has_min_isr:
-            return _cannot_take(partition)
+            return self._refuse_for_now(partition, records, _cannot_take(partition))
         try:
             if len(records) > options.max_message_bytes:
                 return _too_large(records, options)
@@ -646,7 +651,7 @@ class ProduceService:
                     or not header.attributes & TRANSACTIONAL
                     or not self._verification.is_asking(partition, header)
                 ):
-                    return _rejected(partition, verdict)
+                    return _rejected(partition, header, verdict, now)
             if header.attributes & TRANSACTIONAL:
                 waits = self._verify(partition, records, header, on_all, transaction, is_turn)
                 if waits is not None:
@@ -661,6 +666,13 @@ class ProduceService:
             return self._place(partition, records, header, options, now)
         except CorruptionError as error:
             return ApiError(ErrorKind.CORRUPT_BATCH, str(error))
+
+    def _refuse_for_now(self, partition: LeaderPartition, records: memoryview, refused: ApiError) -> ApiError:
+        with suppress(CorruptionError):
+            header = check_client_batch(records)
+            if not isinstance(header, ApiError):
+                return _skip(partition, header, refused, self._clock.wall())
+        return refused
 
     def _verify(
         self,
@@ -778,6 +790,7 @@ class ProduceService:
             elif isinstance(error, WorkersBusy | ExecutorFull):
                 # Nothing was appended: the client may try again.
                 refused = ApiError(ErrorKind.TIMED_OUT, str(error))
+                _skip(partition, header, refused, self._clock.wall())
             else:
                 # Perhaps this batch kills workers: it must not run on the loop.
                 events.warning("produce.worker_failed", partition=str(partition.name), error=error)
@@ -829,7 +842,7 @@ class ProduceService:
         except BatchTooLarge as error:
             return ApiError(ErrorKind.BATCH_TOO_LARGE, str(error))
         except StorageError as error:
-            return ApiError(ErrorKind.STORAGE_FAILED, str(error))
+            return _skip(partition, header, ApiError(ErrorKind.STORAGE_FAILED, str(error)), now)
         if header.attributes & TRANSACTIONAL:
             self._verification.appended(partition, header.producer_id, header.producer_epoch)
         first, end = appended[0], Offset(appended[1] + 1)
@@ -899,11 +912,31 @@ def _cannot_take(partition: LeaderPartition) -> ApiError:
     )
 
 
-def _rejected(partition: LeaderPartition, verdict: ApiError) -> ApiError:
-    if verdict.kind is ErrorKind.OUT_OF_ORDER_SEQUENCE and not partition.has_room:
-        # The batch before it was not written: the producer must not conclude that records were lost.
-        return ApiError(ErrorKind.STORAGE_FAILED, "the previous batch was not written: disk full")
-    return verdict
+def _skip(partition: LeaderPartition, header: BatchHeader, refused: ApiError, now: Timestamp) -> ApiError:
+    """A batch was not written, and its producer will send it again; returns why."""
+    if header.producer_id >= 0:
+        skipped = partition.skipped
+        if len(skipped) >= SKIPPED_MAX:
+            del skipped[next(iter(skipped))]
+        skipped[header.producer_id] = refused, now
+    return refused
+
+
+def _rejected(partition: LeaderPartition, header: BatchHeader, verdict: ApiError, now: Timestamp) -> ApiError:
+    """Why the producer's view of its batches and ours differ.
+
+    Behind a batch that was not written, the next ones are out of order. A producer that was told so would
+    conclude that records were lost, and send everything that is not acknowledged again under another epoch,
+    of all partitions: what was written and not yet acknowledged would be there twice.
+    """
+    skipped = partition.skipped.get(header.producer_id)
+    if verdict.kind is not ErrorKind.OUT_OF_ORDER_SEQUENCE or skipped is None:
+        return verdict
+    refused, at = skipped
+    if now - at >= SKIPPED_MS:
+        # It was not sent again: so the producer has given it up.
+        return verdict
+    return ApiError(refused.kind, f"a batch before this one was not written: {refused.detail}")
 
 
 def _placed_before(seen: DuplicateBatch, options: TopicOptions, partition: LeaderPartition) -> AppendResult:

@@ -239,13 +239,13 @@ class LeaderPartition:
         "follower_starts",
         "former_leaders",
         "has_min_isr",
-        "has_room",
         "high_watermark",
         "isr",
         "leader_epoch",
         "log",
         "name",
         "policy",
+        "skipped",
         "stopped",
         "topic_id",
     )
@@ -258,8 +258,9 @@ class LeaderPartition:
         self._syncs = self.policy.before_acknowledging
         self.leader_epoch = term.leader_epoch
         self.stopped: ApiError | None = None
-        # Whether the last batch found room on the disk.
-        self.has_room = True
+        # Producers whose last batch was refused for the moment: why, and when. What they had sent behind it
+        # is refused for the same reason.
+        self.skipped: dict[int, tuple[ApiError, Timestamp]] = {}
         self._on_storage_error = replica.on_storage_error
         self._unaware = replica.unaware
         self._me = term.me
@@ -321,7 +322,7 @@ class LeaderPartition:
         """Whether everything that earlier leaders may have acknowledged is below the high watermark."""
         return self.high_watermark >= self.isr.epoch_start
 
-    def append(
+    def append(  # noqa: C901 - the hot path, straight on purpose
         self, batches: bytearray | memoryview, headers: Sequence[BatchHeader], now: Timestamp
     ) -> AppendedRange:
         """Append checked batches, and start a sync if the policy asks for one."""
@@ -333,10 +334,10 @@ class LeaderPartition:
             if self.log.stopped is not None:
                 self.stop(str(error))
             else:
-                self.has_room = False
                 self._on_storage_error()
             raise
-        self.has_room = True
+        if self.skipped:
+            self.skipped.pop(headers[0].producer_id, None)
         if self._end_watchers and not self._end_set:
             self._end_set = True
             self._timers.soon(self._notify_end)

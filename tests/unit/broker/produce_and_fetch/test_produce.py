@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.broker.partitions import LeaderPartition
-from penstock.broker.produce import AppendResult, PendingAppend
-from penstock.core.model import SECOND, ApiError, ErrorKind
+from penstock.broker.produce import SKIPPED_MS, AppendResult, PendingAppend
+from penstock.core.model import MILLISECOND, SECOND, ApiError, ErrorKind
 from penstock.core.records import (
     HEADER_BYTES,
     CompressionType,
@@ -205,12 +205,18 @@ def test_a_batch_and_its_retry_on_a_partition_that_stopped_are_both_answered(ben
     assert kind_of(again) is ErrorKind.NOT_LEADER
 
 
+OTHER = {"producer_id": 8, "producer_epoch": 0}
+
+
 def test_what_follows_a_batch_that_found_no_room_is_refused_for_the_same_reason(bench: "Bench") -> None:
     orders = bench.topic()
     bench.append(orders, base_sequence=0, **ME)
     bench.node.fail_disk(FailureRule("append", errno.ENOSPC, path_ends=".log", times=1))
 
-    turned_away = [bench.append(orders, base_sequence=sequence, **ME) for sequence in (1, 2)]
+    first = bench.append(orders, base_sequence=1, **ME)
+    # There is room again, as another producer finds out first.
+    bench.append(orders, base_sequence=0, **OTHER)
+    turned_away = [first, bench.append(orders, base_sequence=2, **ME)]
     again = [bench.append(orders, base_sequence=sequence, **ME) for sequence in (1, 2)]
     out_of_order = bench.append(orders, base_sequence=9, **ME)
 
@@ -220,6 +226,31 @@ def test_what_follows_a_batch_that_found_no_room_is_refused_for_the_same_reason(
     ]
     assert [kind_of(outcome) for outcome in again] == [None, None]
     assert kind_of(out_of_order) is ErrorKind.OUT_OF_ORDER_SEQUENCE
+
+
+def test_what_follows_a_batch_for_which_too_few_replicas_were_in_sync_as_well(bench: "Bench") -> None:
+    orders = bench.topic()
+    bench.append(orders, base_sequence=0, **ME)
+
+    orders.has_min_isr = False
+    first = bench.backend.produce_service.append(orders, bench.batch(base_sequence=1, **ME), on_all=True)
+    orders.has_min_isr = True
+    second = bench.append(orders, base_sequence=2, **ME)
+
+    assert [kind_of(first), kind_of(second)] == [ErrorKind.NOT_ENOUGH_REPLICAS] * 2
+    assert kind_of(bench.append(orders, base_sequence=1, **ME)) is None
+    assert kind_of(bench.append(orders, base_sequence=2, **ME)) is None
+
+
+def test_a_batch_that_was_given_up_leaves_a_hole(bench: "Bench") -> None:
+    orders = bench.topic()
+    bench.append(orders, base_sequence=0, **ME)
+    bench.node.fail_disk(FailureRule("append", errno.ENOSPC, path_ends=".log", times=1))
+    bench.append(orders, base_sequence=1, **ME)
+
+    bench.run(SKIPPED_MS * MILLISECOND)
+
+    assert kind_of(bench.append(orders, base_sequence=2, **ME)) is ErrorKind.OUT_OF_ORDER_SEQUENCE
 
 
 def test_whoever_asks_a_stopped_partition_for_an_acknowledgement_is_told(bench: "Bench") -> None:
