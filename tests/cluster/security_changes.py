@@ -31,8 +31,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import kafka
+import kafka.cluster
+import kafka.errors
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from penstock.client.access import AccessAdmin
@@ -84,6 +87,19 @@ class Outcome:
     anomalies: list[str] = field(default_factory=list)
 
 
+class LastingMetadata(kafka.cluster.ClusterMetadata):  # type: ignore[misc]
+    """kafka-python's metadata, refreshed for as long as the client is there.
+
+    In 3.0 its loop ends for good when a refresh fails that somebody else has begun, as happens when a node is
+    killed; the producer sends to a former leader from then on.
+    """
+
+    async def _refresh_loop(self) -> None:
+        while not self.closed:
+            with suppress(kafka.errors.KafkaError):
+                await super()._refresh_loop()
+
+
 class PythonProducer:
     """A producer of kafka-python that goes on, whatever happens, and knows what was acknowledged."""
 
@@ -91,13 +107,14 @@ class PythonProducer:
         self.history = LogHistory()
         self.failed: list[str] = []
         self._ended = threading.Event()
-        self._producer = kafka.KafkaProducer(
-            **python_login(cluster, WORKER),
-            acks="all",
-            enable_idempotence=True,
-            delivery_timeout_ms=120_000,
-            request_timeout_ms=10_000,
-        )
+        with patch("kafka.net.manager.ClusterMetadata", LastingMetadata):
+            self._producer = kafka.KafkaProducer(
+                **python_login(cluster, WORKER),
+                acks="all",
+                enable_idempotence=True,
+                delivery_timeout_ms=120_000,
+                request_timeout_ms=10_000,
+            )
         self._thread = threading.Thread(target=self._run, name="kafka-python", daemon=True)
         self._thread.start()
 

@@ -70,7 +70,8 @@ def test_metrics_that_were_refused_are_told(secured_gateway: SecuredGateway, ser
 
 
 def test_the_user_of_the_configuration_is_told_without_its_password(secured_gateway: SecuredGateway) -> None:
-    (line,) = secured_gateway.audited(api="ConfiguredAdministrator", error=None)
+    wanted: dict[str, Any] = {"api": "ConfiguredAdministrator", "error": None}
+    (line,) = until(lambda: secured_gateway.audited(**wanted), "it was written")
 
     assert (line["principal"], line["operation"], line["resource"]) == ("Node:1", "alter", "admin")
     written = b"".join(read_lines(str(secured_gateway.node.data_dir / "audit"))).decode()
