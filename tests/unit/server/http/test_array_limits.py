@@ -17,7 +17,7 @@ from penstock.server.http.websocket import _binary_frame, _text_frame
 
 COUNT = 300_000
 # Of a message that is made of an empty one it would be some 200 bytes.
-BYTES_MAX = 8 << 20
+BYTES_MAX = 24 << 20
 
 
 class Ids(msgspec.Struct):
