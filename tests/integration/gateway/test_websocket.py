@@ -1,6 +1,7 @@
 """WebSocket, over a real socket of a gateway: operations, credits, positions, limits."""
 
 import asyncio
+import gc
 import itertools
 import json
 import threading
@@ -14,6 +15,7 @@ import httpx
 import msgspec
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import Frame
 from websockets.sync.client import ClientConnection, connect
 
 from penstock.client.cluster import OutgoingRecord
@@ -98,6 +100,18 @@ def socket(url: str) -> Iterator[Socket]:
 
 def values(reply: dict[str, Any]) -> list[Any]:
     return [each["value"] for each in reply["messages"]]
+
+
+def large_frames() -> int:
+    """How many frames of a megabyte are kept, by clients and servers of this process."""
+    return sum(type(each) is Frame and len(each.data) > 1 << 20 for each in gc.get_objects())
+
+
+def test_a_large_frame_is_not_kept_until_the_next_one_comes(socket: Socket) -> None:
+    refused = socket.ask("enqueue", topic="t", messages=[{"key": "x" * (2 << 20)}])
+
+    assert refused["op"] == "error"
+    assert large_frames() == 0
 
 
 def test_messages_are_enqueued_dequeued_and_acknowledged(socket: Socket, topic: str) -> None:

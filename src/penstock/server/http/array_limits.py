@@ -8,7 +8,7 @@ arrays, whose elements are skipped.
 Objects of names that a client makes up, such as headers, are measured: a million names take as long, and
 names and values within the limits are seldom that much.
 
-    ArrayLimits(BatchBody).problem_with(content)     the error that decoding would end in, or None
+    ArrayLimits(BatchBody).check(content)     raises what decoding would end in
 """
 
 import functools
@@ -35,8 +35,17 @@ class ArrayLimits:
         self._is_binary = is_binary
         self._module = msgspec.msgpack if is_binary else msgspec.json
 
-    def problem_with(self, content: bytes | str) -> msgspec.DecodeError | None:
-        """What is wrong with its arrays, or with the document as a whole."""
+    def check(self, content: bytes | str) -> None:
+        """Raise msgspec.DecodeError for what is wrong with its arrays, or with the document as a whole."""
+        problem = self._problem_with(content)
+        if problem is not None:
+            try:
+                raise problem.with_traceback(None)
+            finally:
+                # Else this frame and the error keep each other, and the document, until the next collection.
+                del problem
+
+    def _problem_with(self, content: bytes | str) -> msgspec.DecodeError | None:
         if len(content) < CHECKED_BYTES or self._decoder is None:
             return None
         try:
@@ -55,7 +64,7 @@ class ArrayLimits:
                 return msgspec.ValidationError(detail)
         for name, limits in self._parts.items():
             for where, part in _large_documents(name, getattr(found, name)):
-                if (problem := limits.problem_with(part)) is not None:
+                if (problem := limits._problem_with(part)) is not None:
                     return msgspec.ValidationError(str(problem).replace("`$.", f"`$.{where}."))
         return None
 

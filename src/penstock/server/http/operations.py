@@ -212,8 +212,7 @@ _array_limits_of: Callable[[Any], ArrayLimits] = functools.cache(ArrayLimits)
 def decode_body(content: bytes, kind: type[B]) -> B:
     """A JSON body; Problem names the field that is wrong."""
     try:
-        if (problem := _array_limits_of(kind).problem_with(content)) is not None:
-            raise problem
+        _array_limits_of(kind).check(content)
         return msgspec.json.decode(content, type=kind)
     except msgspec.DecodeError as error:
         raise invalid_json(error) from None

@@ -23,6 +23,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.frames import Frame
 
 from penstock.observability import log
 from penstock.runtime.loop import MachineClock
@@ -486,6 +487,19 @@ class RestWebSocket(CountedConnection, SlowReader, WebSocketsSansIOProtocol):
             self.conn.fail(TRY_AGAIN_LATER, str(self.memory.refusal())[:REASON_BYTES_MAX])
             self.handle_parser_exception()
 
+    def handle_text(self, event: Frame) -> None:
+        super().handle_text(event)
+        # The parser keeps the last frame until the next one comes: of ten megabytes, perhaps, for ever.
+        event.data = b""
+
+    def handle_bytes(self, event: Frame) -> None:
+        super().handle_bytes(event)
+        event.data = b""
+
+    def handle_cont(self, event: Frame) -> None:
+        super().handle_cont(event)
+        event.data = b""
+
     def send_receive_event_to_app(self) -> None:
         # From here on the application counts it.
         self._arrived()
@@ -504,6 +518,9 @@ class RestWebSocket(CountedConnection, SlowReader, WebSocketsSansIOProtocol):
             # uvicorn says 1005 here, as it does of a client that said goodbye without a code.
             self.queue.put_nowait({"type": "websocket.disconnect", "code": ABNORMAL_CLOSURE})
         super().connection_lost(exc)
+        # What has come of a message that is not complete would stay until the next collection.
+        self.conn.reader.discard()
+        self.frames = []
 
 
 def _has_exception(record: logging.LogRecord) -> bool:

@@ -263,14 +263,12 @@ _msgpack = msgspec.msgpack.Encoder()
 
 
 def _text_frame(text: str) -> Any:
-    if (problem := _TEXT_ARRAYS.problem_with(text)) is not None:
-        raise problem
+    _TEXT_ARRAYS.check(text)
     return _TEXT.decode(text)
 
 
 def _binary_frame(content: bytes) -> Any:
-    if (problem := _BINARY_ARRAYS.problem_with(content)) is not None:
-        raise problem
+    _BINARY_ARRAYS.check(content)
     return _BINARY.decode(content)
 
 
@@ -488,37 +486,44 @@ class WebSocketSession:
         return await self._receive()
 
     async def _read_frames(self, tasks: asyncio.TaskGroup) -> int:
-        while True:
-            message = await self._next_frame()
-            if message["type"] == "websocket.disconnect":
-                return int(message.get("code") or 1005)
-            if self._is_closed:
-                continue
-            self._heard_at = self._loop.time()
-            text, content = message.get("text"), message.get("bytes")
-            is_binary = text is None
-            try:
-                frame = _binary_frame(content or b"") if text is None else _text_frame(text)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                await self._reply(_malformed(content if text is None else text, error), is_binary)
-                continue
-            if self._operations >= self._limits.operations_max:
-                detail = f"{self._operations} operations of this connection are under way"
-                await self.refuse(TOO_MANY_OPERATIONS, Problem(429, "Too many operations", detail))
-                continue
-            if isinstance(frame, Credit):
-                await self._grant(frame, is_binary)
-                continue
-            memory = MemoryShare(self._backend.memory)
-            size = len(content or b"") if text is None else len(text)
-            try:
-                # What makes room is always taken.
-                (memory.take if isinstance(frame, _From | TextEnqueue | BinaryEnqueue) else memory.add)(size)
-            except MemoryUsedUp as error:
-                await self._reply({"op": "error", **_error(no_memory(error)), "id": frame.id}, is_binary)
-                continue
-            self._operations += 1
-            tasks.create_task(self._serve(frame, is_binary)).add_done_callback(memory.end)
+        while (code := await self._read_frame(tasks)) is None:
+            # Between frames nothing of the last one is kept here, which may have been large.
+            pass
+        return code
+
+    async def _read_frame(self, tasks: asyncio.TaskGroup) -> int | None:
+        """Begin what the next frame asks for; returns the code of the goodbye, if it is one."""
+        message = await self._next_frame()
+        if message["type"] == "websocket.disconnect":
+            return int(message.get("code") or 1005)
+        if self._is_closed:
+            return None
+        self._heard_at = self._loop.time()
+        text, content = message.get("text"), message.get("bytes")
+        is_binary = text is None
+        try:
+            frame = _binary_frame(content or b"") if text is None else _text_frame(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            await self._reply(_malformed(content if text is None else text, error), is_binary)
+            return None
+        if self._operations >= self._limits.operations_max:
+            detail = f"{self._operations} operations of this connection are under way"
+            await self.refuse(TOO_MANY_OPERATIONS, Problem(429, "Too many operations", detail))
+            return None
+        if isinstance(frame, Credit):
+            await self._grant(frame, is_binary)
+            return None
+        memory = MemoryShare(self._backend.memory)
+        size = len(content or b"") if text is None else len(text)
+        try:
+            # What makes room is always taken.
+            (memory.take if isinstance(frame, _From | TextEnqueue | BinaryEnqueue) else memory.add)(size)
+        except MemoryUsedUp as error:
+            await self._reply({"op": "error", **_error(no_memory(error)), "id": frame.id}, is_binary)
+            return None
+        self._operations += 1
+        tasks.create_task(self._serve(frame, is_binary)).add_done_callback(memory.end)
+        return None
 
     async def _serve(self, frame: Any, is_binary: bool) -> None:
         try:

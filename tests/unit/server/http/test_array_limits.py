@@ -1,6 +1,8 @@
 """Arrays with more elements than they may have are refused before anything is made of them."""
 
+import gc
 import tracemalloc
+from contextlib import suppress
 from typing import Annotated, Any
 
 import msgspec
@@ -80,15 +82,27 @@ def test_other_errors_are_those_of_the_document() -> None:
         decode_body(b'{"messages":[{"headers":' + b'{"a":' * 100_000, BatchBody)
 
 
+def test_a_document_that_was_refused_is_not_kept_until_the_next_collection() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with suppress(msgspec.ValidationError):
+            _text_frame('{"op":"enqueue","messages":[' + ",".join(["{}"] * COUNT) + "]}")
+        assert not [each for each in gc.get_objects() if isinstance(each, msgspec.ValidationError)]
+    finally:
+        gc.enable()
+
+
 def test_arrays_that_may_be_absent_count_as_well() -> None:
     limits = ArrayLimits(Ids)
 
-    assert limits.problem_with(b'{"ids":null' + b" " * 100_000 + b"}") is None
-    assert limits.problem_with(b'{"ids":[' + b",".join([b"1"] * COUNT) + b"]}") is not None
+    limits.check(b'{"ids":null' + b" " * 100_000 + b"}")
+    with pytest.raises(msgspec.ValidationError):
+        limits.check(b'{"ids":[' + b",".join([b"1"] * COUNT) + b"]}")
 
 
 def test_documents_without_arrays_are_not_looked_at() -> None:
-    assert ArrayLimits(Name).problem_with(b"?" * 100_000) is None
+    ArrayLimits(Name).check(b"?" * 100_000)
 
 
 HEADERS = b"{" + b",".join(b'"%x":""' % number for number in range(200_000)) + b"}"
