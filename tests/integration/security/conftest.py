@@ -13,8 +13,6 @@ from jwt.algorithms import RSAAlgorithm
 
 from penstock.client import Endpoint
 from penstock.client.access import AccessAdmin
-from penstock.client.connection import connect
-from penstock.client.connection_security import LoginFailed
 from penstock.core.metadata.access import (
     AclBinding,
     AclOperation,
@@ -30,6 +28,7 @@ from penstock.security.certificates import (
     create_client_certificate,
     create_node_certificate,
 )
+from tests.compatibility.secured_node import can_log_in
 from tests.support.clusters import until
 from tests.support.nodes import NodeProcess
 
@@ -130,14 +129,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield made
     finally:
         node.kill()
-
-
-def can_log_in(endpoint: Endpoint) -> bool:
-    try:
-        connect(endpoint).close()
-    except LoginFailed:
-        return False
-    return True
 
 
 def _set_up(admin: AccessAdmin) -> None:

@@ -18,7 +18,8 @@ from penstock.core.protocol.messages.fetch import (
     FetchResponse,
 )
 from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from tests.integration.security.conftest import PASSWORDS, can_log_in
+from tests.compatibility.secured_node import can_log_in
+from tests.integration.security.conftest import PASSWORDS
 from tests.support.clusters import until
 from tests.support.nodes import NodeProcess
 
