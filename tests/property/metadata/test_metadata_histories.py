@@ -1,5 +1,6 @@
 """Random histories of a cluster: replay, snapshots, and what must hold after every command."""
 
+from collections import Counter
 from collections.abc import Callable
 
 from hypothesis import given, settings
@@ -127,17 +128,19 @@ class Holders:
 
 
 def check_shape(image: MetadataImage) -> None:
-    count = 0
+    count, replicas = 0, Counter[NodeId]()
     for topic in image.each_topic():
         assert image.topic_id(topic.name) == topic.id
         assert topic.partitions, "a topic has partitions"
         for index, partition in enumerate(topic.partitions):
             count += 1
+            replicas.update(partition.replicas)
             check_partition(image, index, partition)
     for broker in image.each_broker():
         drained = image.config(ConfigResourceType.BROKER, str(broker.node_id)).get("broker.drained") == "true"
         assert broker.drained is drained
     assert count == image.partition_count
+    assert replicas == image.replica_counts
     assert len(image.topics) == len(image.topic_ids)
 
 

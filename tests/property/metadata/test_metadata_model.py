@@ -68,6 +68,9 @@ class Model:
                 by_default = command.partitions if command.partitions > 0 else 6
                 self.topics[command.name] = (command.topic_id, len(command.assignments) or by_default)
                 self.configs[command.name] = {k: v for k, v in command.configs if v is not None}
+                if is_internal(command.name):
+                    # The cluster gives them settings of its own; which, is checked in unit tests.
+                    self.configs[command.name] = dict(image.config(ConfigResourceType.TOPIC, command.name))
             case CreatePartitions():
                 self.topics[command.name] = (self.topics[command.name][0], command.count)
             case DeleteTopic():

@@ -1,8 +1,9 @@
 """How each fact changes the image. Total: a fact about what is not there changes nothing."""
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from types import MappingProxyType
 from typing import Any
 
@@ -129,6 +130,7 @@ def _topic_deleted(image: MetadataImage, fact: records.TopicDeleted) -> Metadata
         topic_ids=image.topic_ids.drop(topic.name),
         lookalikes=_with_lookalike(image, topic.name, present=False),
         partition_count=image.partition_count - len(topic.partitions),
+        replica_counts=_with_replicas(image, gone=topic.partitions),
         configs=image.configs.drop(ConfigResource(ConfigResourceType.TOPIC, topic.name)),
     )
 
@@ -162,7 +164,22 @@ def _partitions_created(image: MetadataImage, facts: Iterable[records.Fact]) -> 
     if former is None or not more:
         return image
     topics = image.topics.put(former.id, former.with_partitions(more))
-    return replace(image, topics=topics, partition_count=image.partition_count + len(more))
+    return replace(
+        image,
+        topics=topics,
+        partition_count=image.partition_count + len(more),
+        replica_counts=_with_replicas(image, more=more),
+    )
+
+
+def _with_replicas(
+    image: MetadataImage, gone: Iterable[Partition] = (), more: Iterable[Partition] = ()
+) -> Mapping[NodeId, int]:
+    """How many replicas each broker has without those of some partitions, and with those of others."""
+    counts = Counter(image.replica_counts)
+    counts.update(chain.from_iterable(partition.replicas for partition in more))
+    counts.subtract(chain.from_iterable(partition.replicas for partition in gone))
+    return MappingProxyType({node_id: count for node_id, count in counts.items() if count})
 
 
 def _partition_changed(image: MetadataImage, fact: records.PartitionChanged) -> MetadataImage:
@@ -173,17 +190,26 @@ def _partitions_changed(image: MetadataImage, facts: Iterable[records.Fact]) -> 
     """The image after changes of one topic."""
     former: Topic | None = None
     topic: Topic | None = None
+    gone: list[Partition] = []
+    more: list[Partition] = []
     for fact in facts:
         assert isinstance(fact, records.PartitionChanged)
         if topic is None:
             former = topic = image.topics.get(fact.topic_id)
             if topic is None:
                 return image
-        if topic.partition(fact.partition.index) is not None:
+        before = topic.partition(fact.partition.index)
+        if before is not None:
             topic = topic.with_partition(fact.partition)
+            if before.replicas != fact.partition.replicas:
+                gone.append(before)
+                more.append(fact.partition)
     if topic is None or topic is former:
         return image
-    return replace(image, topics=image.topics.put(topic.id, topic))
+    topics = image.topics.put(topic.id, topic)
+    if not more:
+        return replace(image, topics=topics)
+    return replace(image, topics=topics, replica_counts=_with_replicas(image, gone, more))
 
 
 def _config_set(image: MetadataImage, fact: records.ConfigSet) -> MetadataImage:

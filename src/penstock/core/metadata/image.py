@@ -42,6 +42,8 @@ Item_co = TypeVar("Item_co", covariant=True)
 SHARDS = 256
 # So many keys are sorted in a millisecond.
 SORTED_AT_ONCE = 1_000
+# Of so few, the sorted list is kept.
+SORTED_KEPT = 64
 CHUNK = 64
 NO_LEADER = NodeId(-1)
 NO_BROKER = NodeId(-1)
@@ -64,12 +66,14 @@ class PersistentMap(Generic[Key, Value]):
     so nothing is ever listed in that order: listings are sorted by key.
     """
 
-    __slots__ = ("_shards", "_size")
+    __slots__ = ("_shards", "_size", "_sorted")
 
     def __init__(self) -> None:
         empty: dict[Key, Value] = {}
         self._shards: list[dict[Key, Value]] = [empty] * SHARDS
         self._size = 0
+        # What is listed, if that is little and was asked for.
+        self._sorted: list[tuple[Key, Value]] | None = None
 
     def __len__(self) -> int:
         return self._size
@@ -110,7 +114,12 @@ class PersistentMap(Generic[Key, Value]):
         return sorted(chain.from_iterable(self._shards), key=_as_is)
 
     def items(self) -> list[tuple[Key, Value]]:
-        return sorted(chain.from_iterable(map(dict.items, self._shards)), key=_first)
+        if self._size > SORTED_KEPT:
+            return sorted(chain.from_iterable(map(dict.items, self._shards)), key=_first)
+        # Brokers and features are listed for many requests, and to look through all shards takes long.
+        if self._sorted is None:
+            self._sorted = sorted(chain.from_iterable(map(dict.items, self._shards)), key=_first)
+        return self._sorted.copy()
 
     def values(self) -> list[Value]:
         """The values in the order of their keys."""
@@ -148,6 +157,7 @@ class PersistentMap(Generic[Key, Value]):
         table._shards = self._shards.copy()
         table._shards[number] = shard
         table._size = self._size + len(shard) - len(self._shards[number])
+        table._sorted = None
         return table
 
     def _union(self) -> dict[Key, Value]:
@@ -490,6 +500,8 @@ class MetadataImage:
     # Names that differ in '.' and '_' only, under what they have in common.
     lookalikes: PersistentMap[str, tuple[TopicName, ...]] = field(default_factory=PersistentMap)
     partition_count: int = 0
+    # How many replicas each broker has; those without any are not in it.
+    replica_counts: Mapping[NodeId, int] = field(default_factory=lambda: MappingProxyType({}))
     brokers: PersistentMap[NodeId, Broker] = field(default_factory=PersistentMap)
     last_broker_epoch: BrokerEpoch = NO_BROKER_EPOCH
     configs: PersistentMap[ConfigResource, Mapping[str, str]] = field(default_factory=PersistentMap)

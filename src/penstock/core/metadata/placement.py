@@ -188,15 +188,11 @@ def problem_with_load(
     most = broker_number(image, "max.broker.partitions", around)
     if image.partition_count + len(partitions) <= most or is_internal(topic):
         return None
-    counts = Counter(chain.from_iterable(one.replicas for one in partitions))
-    for present in image.each_topic():
-        for partition in present.partitions:
-            counts.update(partition.replicas)
-    for node_id in sorted(counts):
-        if counts[node_id] > most and any(node_id in one.replicas for one in partitions):
-            detail = (
-                f"broker {node_id} would have {counts[node_id]} replicas: max.broker.partitions is {most}"
-            )
+    wanted = Counter(chain.from_iterable(one.replicas for one in partitions))
+    for node_id in sorted(wanted):
+        count = image.replica_counts.get(node_id, 0) + wanted[node_id]
+        if count > most:
+            detail = f"broker {node_id} would have {count} replicas: max.broker.partitions is {most}"
             return ApiError(ErrorKind.INVALID_PARTITIONS, detail)
     return None
 

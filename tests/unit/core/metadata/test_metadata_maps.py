@@ -31,6 +31,16 @@ def test_a_table_lists_by_key_whatever_the_order_of_writing() -> None:
     assert backward.values() == [-key for key in range(1_000)]
 
 
+def test_what_is_listed_is_the_callers_and_follows_the_map() -> None:
+    few: PersistentMap[str, int] = PersistentMap[str, int]().put("b", 2).put("a", 1)
+
+    few.items().clear()
+    more = few.put("c", 3).drop("a")
+
+    assert few.items() == [("a", 1), ("b", 2)]
+    assert more.items() == [("b", 2), ("c", 3)]
+
+
 @pytest.mark.parametrize("count", [3, SORTED_AT_ONCE + 1])
 def test_a_large_table_is_listed_in_steps_in_the_same_order(count: int) -> None:
     table: PersistentMap[str, int] = PersistentMap()
