@@ -625,6 +625,7 @@ class ProduceService:
         options = self._partitions.known_options.get(topic) or self._partitions.options(topic)
         # Before the duplicate check: the first copy of a retry may never have reached the device.
         if on_all and not partition.has_min_isr:
+            partition.has_refused_writes = True
             return self._refuse_for_now(partition, records, _cannot_take(partition))
         try:
             if len(records) > options.max_message_bytes:

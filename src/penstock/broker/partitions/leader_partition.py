@@ -22,7 +22,7 @@ from penstock.core.model import (
     TopicPartition,
 )
 from penstock.core.records import BatchHeader
-from penstock.core.replica import CommittedPartitionState, IsrTracker, ProposedIsrMember
+from penstock.core.replica import CommittedPartitionState, IsrTracker, MayJoin, ProposedIsrMember
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
 from penstock.storage.log import AppendedRange, PartitionLog
@@ -239,6 +239,7 @@ class LeaderPartition:
         "follower_starts",
         "former_leaders",
         "has_min_isr",
+        "has_refused_writes",
         "high_watermark",
         "isr",
         "leader_epoch",
@@ -301,6 +302,8 @@ class LeaderPartition:
         self._is_sole_replica = self._is_sole_in(term.assignment)
         # Whether enough replicas are in sync to accept writes with acks=all.
         self.has_min_isr = self.isr.has_min_isr
+        # Whether a write was refused for want of replicas in sync, since there were last enough.
+        self.has_refused_writes = False
         self.high_watermark = self.isr.high_watermark
         log.set_high_watermark(self.high_watermark)
         if self._syncs:
@@ -463,6 +466,8 @@ class LeaderPartition:
         self._is_sole_replica = self._is_sole_in(assignment)
         moved = insync.assignment_changed(assignment, self._clock.now())
         self.has_min_isr = insync.has_min_isr
+        if self.has_min_isr:
+            self.has_refused_writes = False
         if moved:
             self._advance(insync.high_watermark)
         if self._deletions:
@@ -487,11 +492,16 @@ class LeaderPartition:
             self._advance(self.isr.high_watermark)
         self._reached(self._own_position())
 
-    def proposal(self) -> tuple[ProposedIsrMember, ...] | None:
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether another ISR may help somebody: records are not committed, or were refused."""
+        return self.has_refused_writes or self.high_watermark < self.log.end
+
+    def proposal(self, may_join: MayJoin) -> tuple[ProposedIsrMember, ...] | None:
         """The ISR to propose to the controller now, if there is a reason to."""
         if self._is_sole_replica or self.stopped is not None:
             return None
-        return self.isr.proposal(self.log.end, self._clock.now())
+        return self.isr.proposal(self.log.end, self._clock.now(), may_join)
 
     def proposal_ended(self, *, accepted: bool | None) -> None:
         """The controller has decided, or (None) the outcome of the proposal is unknown."""

@@ -63,8 +63,10 @@ FULL_LINK_MS = 4
 FULL_LINK_TRIES = 9
 # A follower that was silent for this long is gone, or follows others now.
 SILENCE_NS = 60 * SECOND
-# How often followers outside the ISR that do not move are checked: there may be thousands.
+# How often followers outside the ISR that do not move are checked, and how many in one turn of the loop:
+# there may be thousands.
 OUTSIDE_NS = 250 * MILLISECOND
+OUTSIDE_AT_ONCE = 256
 # After this many idle rounds, all partitions are checked for a log start that moved.
 ROUNDS_BETWEEN_LOOKS = 10
 
@@ -458,8 +460,7 @@ class ReplicaFetchServer:
             self._look_at(session, row)
         if session.outside and session.heard_at >= session.outside_at:
             session.outside_at = Instant(session.heard_at + OUTSIDE_NS)
-            for row in list(session.outside):
-                self._count(session, row)
+            self._count_outside(session, list(session.outside))
         session.pending = peer
         session.turned_away = 0
         session.deadline = Instant(session.heard_at + self._wait_ns)
@@ -562,6 +563,16 @@ class ReplicaFetchServer:
         else:
             session.ready[row] = None
         session.unsettled[row] = None
+
+    def _count_outside(self, session: FollowerSession, rows: list[FollowerSessionPartition]) -> None:
+        """Count the positions of followers outside the ISR, the rest of very many in the next turn."""
+        for row in rows[:OUTSIDE_AT_ONCE]:
+            if row in session.outside:
+                self._count(session, row)
+        if rest := rows[OUTSIDE_AT_ONCE:]:
+            # Not while the rest is under way.
+            session.outside_at = Instant(self._runtime.clock.now() + OUTSIDE_NS)
+            self._runtime.timers.soon(partial(self._count_outside, session, rest))
 
     def _count(self, session: FollowerSession, row: FollowerSessionPartition) -> None:
         """Count the follower's position, if it is in our log."""

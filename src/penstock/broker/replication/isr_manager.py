@@ -2,16 +2,29 @@
 
 `IsrTracker` says what to propose. It is asked when a follower outside the ISR has fetched, and
 when a member of the ISR has lagged for too long.
+
+A broker that fails or returns may be a follower of thousands of partitions. So only some proposals are under
+way at a time, and the others wait: first come those that somebody waits for, which are never behind many. A
+broker is not proposed before the metadata says that it may join: the controller would refuse it for each of
+the partitions, over and over.
 """
 
 from collections.abc import Iterable
 from functools import partial
 from heapq import heappop, heappush
+from itertools import islice
 from typing import NamedTuple
 
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.replication.options import ReplicationMetrics, ReplicationOptions, Submit
-from penstock.core.metadata import AlteredPartition, AlterPartition, IsrMember, MetadataImage, Reply
+from penstock.core.metadata import (
+    AlteredPartition,
+    AlterPartition,
+    IsrMember,
+    MetadataImage,
+    Reply,
+    is_internal,
+)
 from penstock.core.model import MILLISECOND, ApiError, BrokerEpoch, ErrorKind, Instant, NodeId
 from penstock.core.replica import UNKNOWN_EPOCH, ProposedIsrMember
 from penstock.observability import log as events
@@ -24,6 +37,9 @@ TURNED_DOWN = (ErrorKind.INELIGIBLE_REPLICA, ErrorKind.INVALID_REQUEST)
 # that leads a thousand partitions would keep a cluster busy that has no controller, or one that is slow. Not
 # more often, because the high watermark may wait until it is known what has become of a proposal.
 PATIENCE, DOUBLINGS_MAX = 4, 3
+# How many proposals are under way, how many more that somebody waits for, and how many partitions are looked
+# at in one turn of the loop.
+UNDERWAY_MAX, URGENT_MAX, CHECKED_AT_ONCE = 256, 256, 64
 _OUTCOMES = {True: "accepted", False: "refused", None: "unknown"}
 
 
@@ -59,6 +75,10 @@ class IsrManager:
         self._last_asked: dict[LeaderPartition, int] = {}
         # Partitions whose proposal is pending or accepted, and the partition epoch it is based on.
         self._proposed: dict[LeaderPartition, int] = {}
+        # Those that wait until fewer proposals are under way; the first come first.
+        self._urgent: dict[LeaderPartition, None] = {}
+        self._waiting: dict[LeaderPartition, None] = {}
+        self._is_going_on = False
         # Those that were rejected recently.
         self._pausing: dict[LeaderPartition, None] = {}
         # How many proposals for a partition came to nothing, one after the other.
@@ -77,6 +97,7 @@ class IsrManager:
                 del self._proposed[partition]
                 self._failures.pop(partition, None)
                 self._look_later(partition)
+        self._go_on_soon()
 
     def roles_changed(self, led: Iterable[LeaderPartition]) -> None:
         """Set the partitions to watch over."""
@@ -93,7 +114,15 @@ class IsrManager:
             return
         if self._image is None or self._is_stopped:
             return
-        members = partition.proposal()
+        is_urgent = partition.is_waited_for or is_internal(partition.name.topic)
+        if self._room(is_urgent) <= 0:
+            # It may have become urgent while it waited.
+            (self._waiting if is_urgent else self._urgent).pop(partition, None)
+            (self._urgent if is_urgent else self._waiting)[partition] = None
+            return
+        self._urgent.pop(partition, None)
+        self._waiting.pop(partition, None)
+        members = partition.proposal(self._may_join)
         if members is None:
             return
         before = partition.isr.assignment
@@ -112,6 +141,46 @@ class IsrManager:
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
+
+    def _room(self, is_urgent: bool) -> int:
+        """How many more proposals may be under way now."""
+        return UNDERWAY_MAX + (URGENT_MAX if is_urgent else 0) - len(self._proposed)
+
+    def _next(self) -> list[LeaderPartition]:
+        """The partitions that wait and have their turn now."""
+        for waiting, is_urgent in ((self._urgent, True), (self._waiting, False)):
+            found = list(islice(waiting, max(0, min(CHECKED_AT_ONCE, self._room(is_urgent)))))
+            if found:
+                return found
+        return []
+
+    def _go_on_soon(self) -> None:
+        """Look at partitions that wait, in the next turn, as far as there is room."""
+        if not self._is_going_on and self._next():
+            self._is_going_on = True
+            self._runtime.timers.soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_going_on = False
+        for partition in self._next():
+            self._urgent.pop(partition, None)
+            self._waiting.pop(partition, None)
+            self.consider(partition)
+            self._considered(partition)
+        self._go_on_soon()
+
+    def _considered(self, partition: LeaderPartition) -> None:
+        """Without a proposal, check again later."""
+        if partition in self._urgent or partition in self._waiting or partition in self._pausing:
+            return
+        if partition not in self._proposed:
+            # There is no reason any more.
+            self._failures.pop(partition, None)
+        self._look_later(partition)
+
+    def _may_join(self, node_id: NodeId, epoch: BrokerEpoch) -> bool:
+        broker = None if self._image is None else self._image.broker(node_id)
+        return broker is not None and broker.epoch == epoch and not broker.fenced and not broker.stopping
 
     def _command(
         self, partition: LeaderPartition, image: MetadataImage, members: tuple[ProposedIsrMember, ...]
@@ -144,6 +213,7 @@ class IsrManager:
             partition.proposal_ended(accepted=True)
             return
         del self._proposed[partition]
+        self._go_on_soon()
         events.info("partition.isr_change_refused", partition=str(partition.name), reason=str(kind))
         self._end_without(partition, accepted=outcome)
 
@@ -176,17 +246,15 @@ class IsrManager:
 
     def _fired(self) -> None:
         self._timer = None
-        now = self._runtime.clock.now()
-        while self._looks and self._looks[0].at <= now:
+        now, left = self._runtime.clock.now(), CHECKED_AT_ONCE
+        while self._looks and self._looks[0].at <= now and left:
             _, number, partition = heappop(self._looks)
             if self._last_asked.get(partition) == number:
+                left -= 1
                 del self._last_asked[partition]
                 self._pausing.pop(partition, None)
                 self.consider(partition)
-                if partition not in self._proposed:
-                    # There is no reason any more.
-                    self._failures.pop(partition, None)
-                self._look_later(partition)
+                self._considered(partition)
         self._arm()
 
 

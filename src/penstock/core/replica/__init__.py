@@ -34,6 +34,7 @@ from penstock.core.replica.isr import (
     CommittedPartitionState,
     FollowerState,
     IsrTracker,
+    MayJoin,
     ProposedIsrMember,
 )
 from penstock.core.replica.leader_epochs import (
@@ -60,6 +61,7 @@ from penstock.core.replica.transactions import AbortedTransaction, OpenTransacti
 
 __all__ = [
     "LeaderEpochHistory",
+    "MayJoin",
     "EpochStart",
     "DivergingEpoch",
     "diverging_epoch",

@@ -1,13 +1,20 @@
 """Which replicas are in sync, and what is synced on all of them: the leader's view."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias
 
 from penstock.core.model import BrokerEpoch, Instant, NodeId, Offset
 
 UNKNOWN_EPOCH = BrokerEpoch(-1)
 # Below every offset: a follower that has not fetched in this leader epoch.
 UNKNOWN_OFFSET = Offset(-1)
+# Whether a broker may join an ISR in this broker epoch, as far as the metadata says.
+MayJoin: TypeAlias = Callable[[NodeId, BrokerEpoch], bool]
+
+
+def anyone(_node: NodeId, _epoch: BrokerEpoch) -> bool:
+    """Where no metadata says who may join: the controller has the last word anyway."""
+    return True
 
 
 class FollowerState:
@@ -233,12 +240,14 @@ class IsrTracker:
         self._meet_followers(now)
         return self._recount()
 
-    def proposal(self, log_end: Offset, now: Instant) -> tuple[ProposedIsrMember, ...] | None:
+    def proposal(
+        self, log_end: Offset, now: Instant, may_join: MayJoin = anyone
+    ) -> tuple[ProposedIsrMember, ...] | None:
         """The ISR to propose now, if there is a reason to; it counts as proposed from here on."""
         if self._asked is not None:
             return None
         state = self._state
-        members = tuple(node for node in state.replicas if self._belongs(node, log_end, now))
+        members = tuple(node for node in state.replicas if self._belongs(node, log_end, now, may_join))
         # One may come while another goes: then the numbers are equal, but the names are not.
         same = len(members) == len(state.isr) and all(node in state.isr for node in members)
         if same and self._unsettled is None:
@@ -279,7 +288,7 @@ class IsrTracker:
                 earliest = late_at if earliest is None else min(earliest, late_at)
         return None if earliest is None else Instant(earliest)
 
-    def _belongs(self, node: NodeId, log_end: Offset, now: Instant) -> bool:
+    def _belongs(self, node: NodeId, log_end: Offset, now: Instant, may_join: MayJoin) -> bool:
         if node == self.me:
             return True
         follower = self._followers[node]
@@ -290,7 +299,11 @@ class IsrTracker:
         # our epoch, since only then has it fetched from us (KIP-207 waits for the same).
         threshold = max(self.high_watermark, self.epoch_start)
         known = follower.broker_epoch != UNKNOWN_EPOCH and not follower.refused
-        return in_time and known and follower.synced >= threshold
+        if not (in_time and known and follower.synced >= threshold):
+            return False
+        # Otherwise the controller would refuse, and thousands of partitions would propose again and again
+        # while one broker starts.
+        return may_join(node, follower.broker_epoch)
 
     def _epoch_of(self, node: NodeId) -> BrokerEpoch:
         return UNKNOWN_EPOCH if node == self.me else self._followers[node].broker_epoch

@@ -12,6 +12,7 @@ from penstock.core.metadata import (
 )
 from penstock.core.metadata.commands import ConfigChange, ConfigOperation
 from penstock.core.model import ApiError, ErrorKind, NodeId, Offset, PartitionIndex
+from penstock.core.replica.isr import anyone
 from tests.unit.broker.partitions.replicas_bench import Producer, ReplicasBench
 from tests.unit.core.metadata.clusters import broker_of, perform
 
@@ -272,7 +273,7 @@ def test_a_proposal_counts_from_the_moment_it_is_made(bench: ReplicasBench) -> N
     producer = Producer(bench[1])
     bench.copy(3)
 
-    proposal = bench[1].led.proposal()
+    proposal = bench[1].led.proposal(anyone)
     assert proposal is not None
     assert [member.node_id for member in proposal] == [1, 2, 3]
     producer.append()

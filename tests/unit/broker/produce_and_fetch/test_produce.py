@@ -242,6 +242,18 @@ def test_what_follows_a_batch_for_which_too_few_replicas_were_in_sync_as_well(be
     assert kind_of(bench.append(orders, base_sequence=2, **ME)) is None
 
 
+def test_somebody_waits_for_a_larger_isr_once_a_batch_was_refused_for_want_of_one(bench: "Bench") -> None:
+    orders = bench.topic()
+    orders.has_min_isr = False
+    before = orders.is_waited_for
+
+    bench.backend.produce_service.append(orders, bench.batch(), on_all=True)
+    refused = orders.is_waited_for
+    orders.assignment_changed(orders.isr.assignment)
+
+    assert (before, refused, orders.is_waited_for) == (False, True, False)
+
+
 def test_a_batch_that_was_given_up_leaves_a_hole(bench: "Bench") -> None:
     orders = bench.topic()
     bench.append(orders, base_sequence=0, **ME)

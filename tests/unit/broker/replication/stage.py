@@ -97,14 +97,23 @@ class Broker:
         self.partitions.report_replicas(reply.epoch, self.submit, lambda: self.go_live(unfence))
 
     def go_live(self, unfence: UnfenceBroker) -> None:
-        self.stage.perform(unfence)
+        if self.node_id not in self.stage.kept_fenced:
+            self.stage.perform(unfence)
 
     def follow(self, image: MetadataImage) -> None:
         self.partitions.on_metadata(image)
         self.replication.on_metadata(image)
 
     def submit(self, command: Command, done: Callable[[Reply], None]) -> None:
-        self.later(NEWS_MS, lambda: self._arrived(command, done))
+        stage = self.stage
+        stage.underway += 1
+        stage.underway_most = max(stage.underway_most, stage.underway)
+
+        def ended(reply: Reply) -> None:
+            stage.underway -= 1
+            done(reply)
+
+        self.later(NEWS_MS, lambda: self._arrived(command, ended))
 
     def _arrived(self, command: Command, done: Callable[[Reply], None]) -> None:
         stage = self.stage
@@ -150,6 +159,10 @@ class Stage:
         # How many commands do not reach the controller, and how many replies do not reach the broker.
         self.drop_commands = 0
         self.drop_replies = 0
+        # Commands without a reply so far, and the most there were.
+        self.underway = self.underway_most = 0
+        # Who is not unfenced though its logs are open.
+        self.kept_fenced: set[NodeId] = set()
         # How long the metadata takes to those who are slow.
         self.news_ms: dict[NodeId, int] = {}
         perform(self.machine, BootstrapCluster(CLUSTER))

@@ -1,7 +1,9 @@
 """Who is in the ISR: proposals, their replies, and replies that never come."""
 
+from penstock.broker.replication.fetch_server import OUTSIDE_AT_ONCE
+from penstock.broker.replication.isr_manager import UNDERWAY_MAX, URGENT_MAX
 from penstock.core.metadata import AlterPartition
-from penstock.core.model import NodeId
+from penstock.core.model import NodeId, PartitionIndex
 from tests.unit.broker.replication.stage import Stage
 
 LAG_MAX_MS = 3_000
@@ -185,3 +187,79 @@ def test_a_restarted_follower_is_proposed_under_its_new_epoch() -> None:
     assert stage.isr() == [1, 2]
     assert dict(last.isr)[NodeId(2)] == stage.brokers[NodeId(2)].broker_epoch
     assert dict(last.isr)[NodeId(1)] == stage.brokers[NodeId(1)].broker_epoch
+
+
+def test_a_broker_that_is_fenced_is_not_proposed_though_it_has_everything() -> None:
+    stage = Stage()
+    stage.create(1, 2, 3)
+    stage.kill(3)
+    stage.append("a")
+    stage.run(100)
+    stage.kept_fenced.add(NodeId(3))
+
+    stage.start(3)
+    stage.run(5_000)
+    assert stage.ends(1, 3) == [1, 1]
+    assert proposals(stage) == []
+
+    stage.unfence(3)
+    stage.run(1_000)
+    assert stage.isr() == [1, 2, 3]
+    assert proposals(stage) == [[1, 2, 3]]
+
+
+def test_of_very_many_proposals_only_some_are_under_way_and_all_are_made() -> None:
+    partitions = 4 * UNDERWAY_MAX
+    stage = Stage()
+    stage.create(1, 2, 3, partitions=partitions)
+    stage.run(5_000)
+    stage.kill(3)
+    stage.run(100)
+
+    stage.start(3)
+    stage.run(5_000)
+
+    assert [stage.isr(number) for number in range(partitions)] == [[1, 2, 3]] * partitions
+    assert len(proposals(stage)) == partitions
+    # Here metadata comes before the reply, and makes room for others.
+    assert stage.underway_most <= 2 * UNDERWAY_MAX
+
+
+def test_a_partition_that_somebody_waits_for_is_not_behind_thousands_of_others() -> None:
+    partitions = 6 * UNDERWAY_MAX
+    last = PartitionIndex(partitions - 1)
+    stage = Stage()
+    stage.create(1, 2, 3, partitions=partitions, min_insync_replicas="3")
+    stage.run(5_000)
+    stage.kill(3)
+    stage.run(100)
+    # A client was refused there.
+    stage.leader(last).has_refused_writes = True
+
+    stage.start(3)
+    stage.run(5_000)
+
+    order = [command.index for command in stage.commands if isinstance(command, AlterPartition)]
+    assert len(order) == partitions
+    assert order.index(last) <= UNDERWAY_MAX + OUTSIDE_AT_ONCE
+    assert not stage.leader(last).has_refused_writes
+
+
+def test_followers_that_fall_silent_leave_the_isr_of_very_many_partitions() -> None:
+    partitions = 6 * UNDERWAY_MAX
+    stage = Stage()
+    stage.create(1, 2, 3, partitions=partitions)
+    stage.run(5_000)
+    for number in range(partitions):
+        stage.append("a", index=number)
+    stage.run(1_000)
+    isolate(stage, "n3")
+    for number in range(partitions):
+        stage.append("b", index=number)
+
+    stage.run(LAG_MAX_MS + 2_000)
+
+    assert [stage.isr(number) for number in range(partitions)] == [[1, 2]] * partitions
+    assert all(stage.leader(number).high_watermark == 2 for number in range(partitions))
+    # Here metadata comes before the reply, and makes room for others.
+    assert stage.underway_most <= 2 * (UNDERWAY_MAX + URGENT_MAX)
