@@ -52,6 +52,9 @@ ABOUT_THE_SENDER = (
 # How long a command waits for a leader, and then for the reply.
 PATIENCE_MS = 4_000
 PARKED_MAX = 10_000
+# How many commands are decided or sent in one turn of the loop: a node that has just become the leader may
+# have thousands that wait for one.
+COMMANDS_PER_TURN = 64
 # A node that replies NotController learns the leader with the next heartbeats.
 ASK_AGAIN_MS = 50
 ANSWER_MS = 1_000
@@ -93,6 +96,7 @@ class CommandForwarder(BasePeerWatcher):
         self._decider: LocalController
         self._parked: deque[ParkedCommand] = deque()
         self._timer: Timer | None = None
+        self._goes_on = False
         self._sent = 0
         self._underway: dict[int, tuple[NodeId, ParkedCommand]] = {}
         self.leader: NodeId | None = None
@@ -111,7 +115,8 @@ class CommandForwarder(BasePeerWatcher):
             return
         deadline = Instant(self._runtime.clock.now() + PATIENCE_MS * MILLISECOND)
         self._parked.append(ParkedCommand(command, done, deadline))
-        self._pump()
+        if not self._goes_on:
+            self._pump()
 
     def leader_changed(self, leader: NodeId | None) -> None:
         """Fail commands that were sent to the old leader, and send those that wait to the new one."""
@@ -124,8 +129,9 @@ class CommandForwarder(BasePeerWatcher):
 
     def retry(self) -> None:
         """Commands that wait may be sent, or decided here."""
-        if self._parked:
-            self._runtime.timers.soon(self._pump)
+        if self._parked and not self._goes_on:
+            self._goes_on = True
+            self._runtime.timers.soon(self._go_on)
 
     def reached(self, node: NodeId, _identity: NodeIdentity) -> None:
         if node == self.leader:
@@ -137,9 +143,17 @@ class CommandForwarder(BasePeerWatcher):
 
     def _pump(self) -> None:
         parked = self._parked
-        while parked and self._is_sent(parked[0]):
+        for _ in range(COMMANDS_PER_TURN):
+            if not parked or not self._is_sent(parked[0]):
+                break
             parked.popleft()
+        else:
+            self.retry()
         self._set_timer()
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        self._pump()
 
     def _is_sent(self, parked: ParkedCommand) -> bool:
         if self._decider.is_leading:

@@ -1,12 +1,18 @@
 """Commands work on every node, and a reply is never ahead of what its node has seen."""
 
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
 
-from penstock.core.metadata import CreatedTopic, CreateTopic, DeletedTopic, DeleteTopic, Reply
-from penstock.core.model import ApiError, ErrorKind, TopicId
+from penstock.broker.cluster.command_forwarding import COMMANDS_PER_TURN, CommandForwarder
+from penstock.broker.cluster.peers import PeerManager
+from penstock.broker.cluster.rpc import PeerRpc
+from penstock.core.metadata import Command, CreatedTopic, CreateTopic, DeletedTopic, DeleteTopic, Ok, Reply
+from penstock.core.model import ApiError, ErrorKind, NodeId, Offset, TopicId
+from penstock.runtime import Address
 from penstock.sim import NetworkFaults
+from tests.support.manual_runtime import HandSyncs, HandTimers, hand_runtime
 from tests.unit.broker.cluster.cluster_stage import cluster_of
 
 
@@ -170,3 +176,45 @@ def test_a_fresh_read_sees_what_another_node_was_told() -> None:
 
     assert behind is None
     assert caught_up == [True]
+
+
+class Decider:
+    """The controller of a node; it notes in which turn it decides what."""
+
+    def __init__(self, timers: HandTimers) -> None:
+        self.is_leading = False
+        self.turns: dict[int, list[str]] = {}
+        self.turn = 0
+        self._timers = timers
+
+    def decide(self, command: Command, done: Callable[[Reply, Offset], None]) -> None:
+        assert isinstance(command, CreateTopic)
+        self.turns.setdefault(self.turn, []).append(command.name)
+        self._timers.soon(lambda: done(Ok(), Offset(0)))
+
+    def reply_when_committed(self, end: Offset, reply: Reply, done: Callable[[Reply], None]) -> None:
+        raise AssertionError("nothing is decided elsewhere")
+
+
+def test_a_node_that_begins_to_lead_decides_what_waits_in_several_turns_and_in_order() -> None:
+    timers = HandTimers()
+    runtime = hand_runtime(timers, HandSyncs())
+    rpc = PeerRpc(runtime, PeerManager(runtime, NodeId(1), Address("here", 1)))
+    forwarder, decider = CommandForwarder(runtime, rpc, NodeId(1)), Decider(timers)
+    forwarder.serve(decider)
+    replies: list[Reply] = []
+    commands = 3 * COMMANDS_PER_TURN + 1
+    for number in range(commands):
+        forwarder.submit(creation(number), replies.append)
+
+    decider.is_leading = True
+    forwarder.leader_changed(NodeId(1))
+    forwarder.submit(creation(commands), replies.append)
+    decider.turn += 1
+    while timers.step():
+        decider.turn += 1
+
+    assert max(map(len, decider.turns.values())) == COMMANDS_PER_TURN
+    decided = [name for names in decider.turns.values() for name in names]
+    assert decided == [f"topic-{number}" for number in range(commands + 1)]
+    assert len(replies) == commands + 1
