@@ -62,7 +62,7 @@ from penstock.broker.transactions.peers import TransactionPeers
 from penstock.broker.transactions.verification import TransactionVerification
 from penstock.broker.worker_share import WorkerShare
 from penstock.core.metadata import BrokerEndpoint, ControllerConfig, MetadataImage, broker_setting
-from penstock.core.model import MILLISECOND, BrokerEpoch, NodeId
+from penstock.core.model import MILLISECOND, BrokerEpoch, Instant, NodeId
 from penstock.node.options import NodeOptions, reachable
 from penstock.observability import log as events
 from penstock.runtime import Callback, ExecutorKind, Runtime
@@ -79,6 +79,8 @@ from penstock.storage.sealing import KeyVault
 BROKER, CONTROLLER = "broker", "controller"
 # What opening logs takes of a turn of the loop: there are no clients yet.
 START_TURN_NS = 20 * MILLISECOND
+# How long clients are not let in while logs are missing that the metadata places here.
+LOGS_READY_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +296,26 @@ class NodeServices:
             self.key_rotation.start()
 
     def _go_live(self, epoch: BrokerEpoch) -> None:
-        self.member.go_live(lambda: self.partitions.on_logs_ready(lambda: self._ready(self._backend(epoch))))
+        self.member.go_live(lambda: self._await_logs(lambda: self._ready(self._backend(epoch))))
+
+    def _await_logs(self, ready: Callback) -> None:
+        """Call `ready` when every log exists, or after a moment.
+
+        Before a crash some may have been promised and not made. If it was thousands, clients of the others do
+        not wait for them: this node is elected by now.
+        """
+        is_told = False
+
+        def tell() -> None:
+            nonlocal is_told
+            if not is_told and not self._is_closing:
+                is_told = True
+                timer.cancel()
+                ready()
+
+        deadline = Instant(self._runtime.clock.now() + LOGS_READY_MS * MILLISECOND)
+        timer = self._runtime.timers.at(deadline, tell)
+        self.partitions.on_logs_ready(tell)
 
     def number(self, key: str) -> int:
         """A broker setting of this node, as it is now."""

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.produce import AppendResult
 from penstock.broker.topics import NewTopic
 from penstock.core.metadata import CreatedTopic, MetadataImage
 from penstock.core.model import ApiError, NodeId
 from penstock.core.records import Record, write_batch
-from penstock.node import ListenerOptions, NodeOptions, NodeServices, NodeStorage
+from penstock.node import ListenerOptions, NodeOptions, NodeServices, NodeStorage, services
 from penstock.runtime import Address, Callback, NodeIdentity, Runtime
 from penstock.runtime.loop import RuntimeOptions, Supervisor, open_runtime
 from penstock.server.kafka.backend import Backend
@@ -161,3 +163,38 @@ def test_an_older_copy_of_the_journal_is_noticed_by_the_next_run(tmp_path: Path)
         Life(data, nothing)
 
     assert any("older copy" in str(event["reason"]) for event in events.named("journal.damaged"))
+
+
+def test_clients_do_not_wait_for_hundreds_of_logs_that_a_crash_kept_from_being_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "LOGS_READY_MS", 1)
+    partitions, made = 500, list[int]()
+
+    def promise(backend: Backend, done: Callback) -> None:
+        """Create a topic, and crash as soon as that is committed."""
+        is_done = False
+
+        def published(image: MetadataImage) -> None:
+            nonlocal is_done
+            if image.topic("wide") is not None and not is_done:
+                is_done = True
+                done()
+
+        backend.controller.subscribe(published)
+        backend.topics.create([NewTopic("wide", partitions)], lambda _: None)
+
+    def look(backend: Backend, done: Callback) -> None:
+        made.append(len(backend.partitions))
+
+        def all_are_made() -> None:
+            made.append(len(backend.partitions))
+            done()
+
+        backend.partitions.on_logs_ready(all_are_made)
+
+    Life(tmp_path, promise, in_order=False)
+    Life(tmp_path, look)
+
+    assert made[0] < partitions
+    assert made[1] == partitions

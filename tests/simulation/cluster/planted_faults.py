@@ -66,7 +66,7 @@ from penstock.core.raft import Effect, Event, Index, PersistHardState, Raft
 from penstock.core.raft.progress import ProgressTracker
 from penstock.core.raft.raft import Leader
 from penstock.core.records import BatchHeader, Record
-from penstock.core.replica import ACCEPTED, IsrTracker, ProducerStateManager, ProposedIsrMember
+from penstock.core.replica import ACCEPTED, IsrTracker, MayJoin, ProducerStateManager, ProposedIsrMember
 from penstock.node import NodeOptions, NodeServices, NodeStorage
 from penstock.runtime import Runtime
 from penstock.server.kafka.backend import AdvertisedListener
@@ -189,8 +189,8 @@ def shrink_counts_before_it_is_committed(patch: Patch) -> None:
         self._counting = tuple(self._states_of(self._asked))
         return self._advance()
 
-    def propose_and_advance(self: LeaderPartition) -> tuple[ProposedIsrMember, ...] | None:
-        members = propose(self)
+    def propose_and_advance(self: LeaderPartition, may_join: MayJoin) -> tuple[ProposedIsrMember, ...] | None:
+        members = propose(self, may_join)
         self._advance(self.isr.high_watermark)
         return members
 
@@ -216,10 +216,12 @@ def followers_join_the_isr_too_early(patch: Patch) -> None:
     """As soon as they fetch, whatever they lack; and what they lack comes in small pieces."""
     belongs, begin = IsrTracker._belongs, ReplicationService.__init__
 
-    def belongs_if_it_fetches(self: IsrTracker, node: NodeId, log_end: Offset, now: Instant) -> bool:
+    def belongs_if_it_fetches(
+        self: IsrTracker, node: NodeId, log_end: Offset, now: Instant, may_join: MayJoin
+    ) -> bool:
         follower = self.follower(node)
         if follower is None or node in self.assignment.isr:
-            return belongs(self, node, log_end, now)
+            return belongs(self, node, log_end, now, may_join)
         return follower.broker_epoch >= 0 and not follower.refused
 
     def begin_with_small_answers(self: ReplicationService, *arguments: Any) -> None:
@@ -357,10 +359,12 @@ def followers_join_the_isr_at_the_high_watermark(patch: Patch) -> None:
     """Which may be behind, as long as the leader has not reached the start of its epoch."""
     belongs = IsrTracker._belongs
 
-    def belongs_at_the_watermark(self: IsrTracker, node: NodeId, log_end: Offset, now: Instant) -> bool:
+    def belongs_at_the_watermark(
+        self: IsrTracker, node: NodeId, log_end: Offset, now: Instant, may_join: MayJoin
+    ) -> bool:
         follower = self.follower(node)
         if follower is None or node in self.assignment.isr:
-            return belongs(self, node, log_end, now)
+            return belongs(self, node, log_end, now, may_join)
         known = follower.broker_epoch >= 0 and not follower.refused
         return known and follower.synced >= self.high_watermark
 

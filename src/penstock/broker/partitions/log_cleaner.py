@@ -1,11 +1,13 @@
 """Compacting logs in the background: the dirtiest one first, one at a time.
 
+A node may have thousands of logs, so that a look at all of them takes several turns of the loop.
 Only what a checkpoint covers is compacted. Where that is all that is missing, the cleaner asks for one
 and looks again soon; it also does after it compacted a log, since there may be more of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import islice
 
 from penstock.broker.partitions.leader_partition import Replica
 from penstock.broker.partitions.segment_verifier import SegmentVerifier
@@ -23,6 +25,20 @@ from penstock.storage.log import (
 
 TOKEN_BYTES = 8
 SOON_MS = 1_000
+# How many logs are looked at in one turn.
+LOGS_PER_TURN = 128
+
+
+class _Round:
+    """A look at every log, and what was found so far."""
+
+    __slots__ = ("best", "candidates", "is_one_prepared", "now")
+
+    def __init__(self, candidates: Iterable[tuple[Replica, CompactionRules | None]], now: Timestamp) -> None:
+        self.candidates = iter(candidates)
+        self.now = now
+        self.best: tuple[float, Replica, CompactionRules] | None = None
+        self.is_one_prepared = False
 
 
 class LogCleaner:
@@ -32,8 +48,9 @@ class LogCleaner:
         self,
         runtime: Runtime,
         clean: Callable[[CompactionTask], CleaningResult],
-        candidates: Callable[[], list[tuple[Replica, CompactionRules]]],
+        candidates: Callable[[], Iterable[tuple[Replica, CompactionRules | None]]],
     ) -> None:
+        """`candidates` yields every log, and how it is compacted, if it is."""
         self._runtime = runtime
         self._clean = clean
         self._candidates = candidates
@@ -63,22 +80,36 @@ class LogCleaner:
 
     def _check(self) -> None:
         """Give the dirtiest log to a worker, if there is one."""
-        now = self._runtime.clock.wall()
-        is_one_prepared = False
-        best: tuple[float, Replica, CompactionRules] | None = None
-        for replica, rules in self._candidates():
-            if not replica.is_usable or self._uncleanable.get(replica) == replica.log.stats.repaired_ranges:
-                continue
-            ratio = self._ratio(replica, rules, now)
-            if ratio > 0 and (best is None or ratio > best[0]):
-                best = (ratio, replica, rules)
-            if not ratio and not is_one_prepared and self._lacks_checkpoint(replica, rules, now):
-                replica.log.checkpoint()
-                is_one_prepared = True
-        token = self._runtime.entropy.bytes(TOKEN_BYTES).hex() if best is not None else ""
-        compaction = None if best is None else self._plan(best[1], best[2], now, token)
+        self._look_at_some(_Round(self._candidates(), self._runtime.clock.wall()))
+
+    def _look_at_some(self, found: _Round) -> None:
+        some = list(islice(found.candidates, LOGS_PER_TURN))
+        for replica, rules in some:
+            if rules is not None and replica.is_usable:
+                self._look_at(replica, rules, found)
+        if len(some) == LOGS_PER_TURN:
+            self._timer = self._runtime.timers.soon(partial(self._look_at_some, found))
+        else:
+            self._begin_best(found)
+
+    def _look_at(self, replica: Replica, rules: CompactionRules, found: _Round) -> None:
+        if self._uncleanable.get(replica) == replica.log.stats.repaired_ranges:
+            return
+        ratio = self._ratio(replica, rules, found.now)
+        if ratio > 0 and (found.best is None or ratio > found.best[0]):
+            found.best = (ratio, replica, rules)
+        if not ratio and not found.is_one_prepared and self._lacks_checkpoint(replica, rules, found.now):
+            replica.log.checkpoint()
+            found.is_one_prepared = True
+
+    def _begin_best(self, found: _Round) -> None:
+        best, compaction = found.best, None
+        # It may have been removed, or have failed, since it was looked at.
+        if best is not None and best[1].is_usable:
+            token = self._runtime.entropy.bytes(TOKEN_BYTES).hex()
+            compaction = self._plan(best[1], best[2], found.now, token)
         if best is None or compaction is None:
-            self._look_later(soon=is_one_prepared)
+            self._look_later(soon=found.is_one_prepared)
         else:
             self._spawn(best[1], compaction)
 

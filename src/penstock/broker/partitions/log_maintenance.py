@@ -97,8 +97,9 @@ class LogMaintenance:
         self._portion = 0
         # The round over all logs that is under way.
         self._round: _Round | None = None
-        # Whether retention is being applied, which may take many turns.
+        # Whether retention is being applied, and whether producers are counted: either may take many turns.
         self._is_expiring = False
+        self._is_counting = False
 
     def start(self) -> None:
         self._every("look", self._options.look_ms, self._check)
@@ -169,11 +170,26 @@ class LogMaintenance:
 
     def limit_producers(self) -> None:
         """Have the logs with the most producers forget some, if all of them remember too many together."""
-        counts = [(len(replica.log.producers), replica) for replica in self._all()]
+        if not self._is_counting:
+            self._is_counting = True
+            self._count_producers(iter(self._all()), [])
+
+    def _count_producers(self, replicas: Iterator[Replica], counts: list[tuple[int, Replica]]) -> None:
+        """Count those of some logs, and of more in the next turn."""
+        some = list(islice(replicas, LOGS_PER_TURN))
+        counts += [(len(replica.log.producers), replica) for replica in some]
+        if len(some) == LOGS_PER_TURN:
+            self._timers["count"] = self._runtime.timers.soon(
+                partial(self._count_producers, replicas, counts)
+            )
+            return
+        self._is_counting = False
         self.producers = sum([count for count, _ in counts])
         limit = self._producers_max()
-        if self.producers <= limit:
-            return
+        if self.producers > limit:
+            self._evict_producers(counts, limit)
+
+    def _evict_producers(self, counts: list[tuple[int, Replica]], limit: int) -> None:
         most = fair_share([count for count, _ in counts], limit)
         now, evicted = self._runtime.clock.wall(), 0
         for count, replica in counts:

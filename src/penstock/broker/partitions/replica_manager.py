@@ -7,6 +7,7 @@
 Users of an old role find it stopped, and look up the leader again.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -508,10 +509,13 @@ class ReplicaManager:
         # The image that the roles are of: an older one while a new one is gone through.
         self._roles_image = EMPTY_IMAGE
         self._directory: DataDirectory | None = None
-        # By name: of two topics of one name, the second waits until the first is removed.
-        self._making: dict[TopicPartition, None] = {}
+        # By name: of two topics of one name, the second waits until the first is removed. Numbered as begun.
+        self._making: dict[TopicPartition, int] = {}
+        self._begun = 0
         # Logs of deleted topics that are still to be let go.
         self._deleted: dict[TopicPartition, Replica] = {}
+        # Those that were let go of late: topics of the same names may wait for them.
+        self._abandoned: list[TopicPartition] = []
         # Logs that cannot be used yet, and whether they are on disk already.
         self._offline: dict[tuple[TopicId, int], bool] = {}
         # Why some of them could not be opened or created, so that it is said once.
@@ -520,7 +524,8 @@ class ReplicaManager:
         # Whether a master key was missing for any of them.
         self._lacks_keys = False
         self._is_closed = False
-        self._on_logs_ready: list[Callable[[], None]] = []
+        # Who waits for logs that are being made: those numbered up to here.
+        self._on_logs_ready: deque[tuple[int, Callable[[], None]]] = deque()
         # Logs that were opened and are still to be synced, and what waits for that.
         self._unsynced = 0
         self._on_synced: Callback | None = None
@@ -543,10 +548,9 @@ class ReplicaManager:
     def _all(self) -> list[Replica]:
         return list(self._replicas.values())
 
-    def _compacted(self) -> list[tuple[Replica, CompactionRules]]:
-        """The logs whose topics ask for compaction, and how."""
-        ruled = ((replica, self._settings.compaction(replica.name.topic)) for replica in self)
-        return [(replica, rules) for replica, rules in ruled if rules is not None]
+    def _compacted(self) -> Iterator[tuple[Replica, CompactionRules | None]]:
+        """Every log that there is now, and how it is compacted, if its topic asks for it."""
+        return ((replica, self._settings.compaction(replica.name.topic)) for replica in self._all())
 
     def find(self, topic: str, index: int) -> LeaderPartition | None:
         """The partition, if this node leads it."""
@@ -600,9 +604,12 @@ class ReplicaManager:
         self._when_roles_change.append(told)
 
     def on_logs_ready(self, done: Callable[[], None]) -> None:
-        """Call `done` when every log in the metadata exists; perhaps at once."""
+        """Call `done` when every log of the metadata as it is now exists; perhaps at once.
+
+        Later ones do not count: where topics are created all the time, some log is always being made.
+        """
         if self._making:
-            self._on_logs_ready.append(done)
+            self._on_logs_ready.append((self._begun, done))
         else:
             done()
 
@@ -1097,6 +1104,15 @@ class ReplicaManager:
             if (topic.id, state.index) not in self._replicas:
                 self._make(topic, state)
 
+    def _make_of_name(self, name: TopicPartition) -> None:
+        """Perhaps another topic of this name has been waiting for the log of this one to be removed."""
+        topic = self._image.topic(name.topic)
+        state = None if topic is None else topic.partition(name.partition)
+        if topic is None or state is None or self._node_id not in state.replicas:
+            return
+        if (topic.id, state.index) not in self._replicas:
+            self._make(topic, state)
+
     def _make(self, topic: Topic, state: PartitionState) -> None:
         name = TopicPartition(topic.name, state.index)
         if name in self._making or name in self._deleted or (topic.id, state.index) in self._offline:
@@ -1106,7 +1122,8 @@ class ReplicaManager:
         if not self._settings.is_usable(topic.name):
             self._take_offline(topic, state, on_disk=False)
             return
-        self._making[name] = None
+        self._begun += 1
+        self._making[name] = self._begun
 
         def made(position: JournalPosition) -> None:
             del self._making[name]
@@ -1126,8 +1143,7 @@ class ReplicaManager:
         state = None if topic is None else topic.partition(name.partition)
         if topic is None or state is None or self._node_id not in state.replicas:
             self._log_manager.delete(name, topic_id)
-            # Perhaps a topic of the same name has been waiting for this one to be removed.
-            self._make_missing()
+            self._make_of_name(name)
             return
         try:
             opened = self._log_manager.open_created(
@@ -1144,7 +1160,7 @@ class ReplicaManager:
     def _not_made(self, topic_id: TopicId, name: TopicPartition, error: Exception) -> None:
         if self._image.topic_by_id(topic_id) is None:
             # It was deleted meanwhile, and its directory with it.
-            self._make_missing()
+            self._make_of_name(name)
             return
         if self._not_opened.get((topic_id, name.partition)) != str(error):
             events.error("partition.create_failed", partition=str(name), error=error)
@@ -1176,10 +1192,10 @@ class ReplicaManager:
         self._make_missing()
 
     def _settle(self) -> None:
-        if not self._making:
-            waiting, self._on_logs_ready = self._on_logs_ready, []
-            for done in waiting:
-                done()
+        waiting = self._on_logs_ready
+        while waiting and waiting[0][0] < next(iter(self._making.values()), self._begun + 1):
+            _, done = waiting.popleft()
+            done()
 
     def _remove_topic(self, topic: Topic) -> bool:
         """Remove a topic's logs; returns whether there were any."""
@@ -1195,8 +1211,10 @@ class ReplicaManager:
         doomed = [replica for replica in (self._replicas.pop(key, None) for key in keys) if replica]
         is_underway = bool(self._deleted)
         self._deleted.update((replica.name, replica) for replica in doomed)
-        if not is_underway and self._abandon_some():
-            self._runtime.timers.soon(self._abandon_more)
+        if not is_underway:
+            self._abandoned.clear()
+            if self._abandon_some():
+                self._runtime.timers.soon(self._abandon_more)
         return bool(doomed)
 
     def _abandon_some(self) -> bool:
@@ -1211,14 +1229,16 @@ class ReplicaManager:
             replica.log.abandon()
             self._log_manager.removed((replica.topic_id, name.partition))
             del self._deleted[name]
+            self._abandoned.append(name)
         return bool(self._deleted)
 
     def _abandon_more(self) -> None:
         if self._abandon_some():
             self._runtime.timers.soon(self._abandon_more)
             return
-        # Topics of the same names may have been waiting for these.
-        self._make_missing()
+        abandoned, self._abandoned = self._abandoned, []
+        for name in abandoned:
+            self._make_of_name(name)
         self._tell_roles()
 
     def _remove(self, replica: Replica, reason: str) -> None:

@@ -123,6 +123,28 @@ def test_the_logs_with_the_most_producers_forget_some_when_the_node_remembers_to
     assert bench[1].partitions.maintenance.producers == 100
 
 
+def test_producers_of_many_logs_are_counted_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_maintenance, "LOGS_PER_TURN", 10)
+    bench = ReplicasBench()
+    logs = many_logs(bench)
+    for number, log in enumerate(logs):
+        write_as(log, range(number * 10, number * 10 + 2))
+    replicas = list(bench[1].partitions)
+    bench[1].partitions.maintenance.stop()
+    runtime = hand_runtime(bench.timers, bench[1].syncs)
+    maintenance = LogMaintenance(
+        runtime, lambda: replicas, LogMaintenanceOptions(), producers_max=lambda: LOGS
+    )
+
+    maintenance.limit_producers()
+    in_one_turn = sum(len(log.producers) for log in logs)
+    bench[1].settle()
+
+    assert in_one_turn == 2 * LOGS
+    assert [len(log.producers) for log in logs] == [1] * LOGS
+    assert (maintenance.producers, maintenance.evicted_producers) == (LOGS, LOGS)
+
+
 def test_every_log_gets_what_it_wants_or_as_much_as_the_largest() -> None:
     assert fair_share([5, 5, 5], 100) >= 5
     assert fair_share([50, 50, 10], 60) == 25

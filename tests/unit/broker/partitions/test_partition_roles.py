@@ -200,6 +200,28 @@ def test_a_replica_that_moves_away_while_its_log_is_made_leaves_nothing_behind()
     assert bench[2].disk.listdir("logs/orders") == []
 
 
+def test_whoever_waits_for_logs_does_not_wait_for_those_of_topics_that_come_later() -> None:
+    bench = ReplicasBench()
+    partitions, topics, ready = bench[2].partitions, 0, list[int]()
+
+    def one_more() -> None:
+        nonlocal topics
+        topics += 1
+        placed = ReplicaAssignment(PartitionIndex(0), (NodeId(2),))
+        perform(bench.machine, CreateTopic(f"t{topics}", TopicId(UUID(int=topics)), assignments=(placed,)))
+        partitions.on_metadata(bench.image)
+
+    one_more()
+    partitions.on_logs_ready(lambda: ready.append(len(partitions)))
+    while not ready and topics < 100:
+        # There is always one that is not made yet.
+        one_more()
+        bench.timers.step()
+
+    assert ready == [1]
+    assert topics > 1
+
+
 def test_a_replica_that_moved_away_while_its_node_was_down_is_removed_at_the_start() -> None:
     bench = ReplicasBench().create(1, 2)
     old = bench.brokers.pop(2)

@@ -1,12 +1,14 @@
 """The compactor of a node, on the simulated runtime and disk."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.broker.partitions import LeaderPartition
-from penstock.core.model import SECOND, Offset
+from penstock.broker.partitions import LeaderPartition, log_cleaner
+from penstock.broker.partitions.log_cleaner import LogCleaner
+from penstock.core.model import SECOND, Offset, Timestamp
 from penstock.core.records import Record, check_batches, read_records
+from penstock.storage.log import CompactionRules, PartitionLog
 from tests.support.recorded_events import recorded_events
 
 if TYPE_CHECKING:
@@ -67,6 +69,36 @@ def test_the_next_log_is_compacted_soon_after_the_first(bench: "Bench") -> None:
     bench.run(BACKOFF + A_MOMENT)
 
     assert [partition.log.stats.compactions for partition in partitions] == [1, 1]
+
+
+def test_a_look_at_many_logs_takes_several_turns_and_finds_the_last_one(
+    bench: "Bench", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_cleaner, "LOGS_PER_TURN", 2)
+    for number in range(7):
+        bench.topic(f"quiet-{number}", **EAGER)
+    partition = bench.topic("zebra", **EAGER)
+    fill(bench, partition)
+    most, looked = 0, 0
+    ratio, look_at_some = PartitionLog.dirty_ratio, LogCleaner._look_at_some
+
+    def count(log: PartitionLog, rules: CompactionRules, now: Timestamp) -> float:
+        nonlocal looked
+        looked += 1
+        return ratio(log, rules, now)
+
+    def count_turn(cleaner: LogCleaner, found: Any) -> None:
+        nonlocal most, looked
+        looked = 0
+        look_at_some(cleaner, found)
+        most = max(most, looked)
+
+    monkeypatch.setattr(PartitionLog, "dirty_ratio", count)
+    monkeypatch.setattr(LogCleaner, "_look_at_some", count_turn)
+    bench.run(LONG_ENOUGH)
+
+    assert most == 2
+    assert partition.log.stats.compactions >= 1
 
 
 @pytest.mark.parametrize("changed", [{"cleanup_policy": "delete"}, {"min_compaction_lag_ms": "900000"}])
