@@ -11,6 +11,10 @@ Giving back costs some milliseconds, and whoever needs memory next has to get it
 looks now and then, does nothing while it is about as large as at its start, and the less it got by it the
 longer it waits for the next time. So does its gateway. A worker process does it when it has nothing to do.
 
+What ended in a cycle, such as a connection and its buffers, is not free before cycles are collected, and that
+happens after so many new objects only: never, where nothing happens any more. A gateway keeps little for long
+and has them collected first. A node does not: to look at all that it keeps would hold its loop.
+
 On C libraries without `malloc_trim` (musl, macOS) nothing of this is done.
 """
 
@@ -60,10 +64,13 @@ class HeapTrimmer:
         loop: asyncio.AbstractEventLoop,
         resident: Callable[[], int] = resident_bytes,
         trim: Callable[[], None] = give_back,
+        collect: Callable[[], object] | None = None,
     ) -> None:
+        """`collect` frees what ended in cycles."""
         self._loop = loop
         self._resident = resident
         self._trim = trim
+        self._collect = collect
         self._start_bytes = resident()
         self._interval_seconds = INTERVAL_SECONDS_MIN
         self._wait()
@@ -75,6 +82,8 @@ class HeapTrimmer:
         """Give memory back if the process has grown."""
         before_bytes = self._resident()
         if before_bytes - self._start_bytes >= GROWTH_BYTES_MIN:
+            if self._collect is not None:
+                self._collect()
             self._trim()
             is_worth_it = before_bytes - self._resident() >= WORTH_BYTES
             longer = min(2 * self._interval_seconds, INTERVAL_SECONDS_MAX)

@@ -25,12 +25,17 @@ class Process:
         self.waits: list[float] = []
         self.resident = START_BYTES
         self.kept = 0
+        self.in_cycles = 0
         self.trims = 0
         loop = cast("asyncio.AbstractEventLoop", self)
-        self.trimmer = HeapTrimmer(loop, lambda: self.resident, self._trim)
+        self.trimmer = HeapTrimmer(loop, lambda: self.resident, self._trim, self._collect)
 
     def call_later(self, seconds: float, _call: Callable[..., Any]) -> None:
         self.waits.append(seconds)
+
+    def _collect(self) -> None:
+        """What is in cycles is the C library's, once cycles are collected."""
+        self.kept, self.in_cycles = self.kept + self.in_cycles, 0
 
     def _trim(self) -> None:
         self.trims += 1
@@ -48,6 +53,16 @@ def test_a_process_that_is_about_as_large_as_at_its_start_keeps_what_it_has() ->
 
     assert process.trims == 0
     assert process.waits == [INTERVAL_SECONDS_MIN, INTERVAL_SECONDS_MIN]
+
+
+def test_what_ended_in_cycles_is_given_back_too() -> None:
+    process = Process()
+    process.grow(100 << 20)
+    process.in_cycles = 80 << 20
+
+    process.trimmer.check()
+
+    assert process.resident == START_BYTES + (20 << 20)
 
 
 def test_a_process_that_has_grown_gives_back_what_it_does_not_need() -> None:

@@ -6,6 +6,7 @@ and the socket that both hold ends as well.
 
 import asyncio
 import faulthandler
+import gc
 import os
 import signal
 import socket
@@ -88,7 +89,7 @@ async def serve(options: GatewayOptions, token: str = "") -> None:
     is_open = grpc is None or await _open(grpc)
     # Looking for cycles among the records of large batches costs a fifth of what handling them does.
     freeze_garbage_collector()
-    HeapTrimmer(loop)
+    HeapTrimmer(loop, collect=gc.collect)
     async with asyncio.TaskGroup() as background:
         tasks = [background.create_task(_give_signs(node, options.hung_timeout_ms / 1_000))]
         if certificates is not None:

@@ -1,5 +1,7 @@
 """ApiVersions: what this node serves, derived from the router."""
 
+from functools import cache
+
 from penstock.core.metadata import OFFERED_FEATURES
 from penstock.core.protocol import ErrorCode, decoder, response_frame
 from penstock.core.protocol.messages.api_versions import (
@@ -26,6 +28,13 @@ TELEMETRY_KEYS = (
     GetTelemetrySubscriptionsRequest.__schema__.api_key,
     PushTelemetryRequest.__schema__.api_key,
 )
+SUPPORTED_FEATURES = tuple(
+    ApiVersionsResponseSupportedFeature(
+        name=feature.name, min_version=feature.lowest, max_version=feature.highest
+    )
+    for feature in OFFERED_FEATURES
+    if feature.highest > 0
+)
 
 
 @routes.handles_frames(ApiVersionsRequest)
@@ -48,13 +57,7 @@ def api_versions(call: Request, frame: memoryview, position: int) -> None:
         ApiVersionsResponse(
             error_code=code,
             api_keys=_listed(call),
-            supported_features=tuple(
-                ApiVersionsResponseSupportedFeature(
-                    name=feature.name, min_version=feature.lowest, max_version=feature.highest
-                )
-                for feature in OFFERED_FEATURES
-                if feature.highest > 0
-            ),
+            supported_features=SUPPORTED_FEATURES,
             finalized_features_epoch=call.backend.controller.committed,
             finalized_features=tuple(
                 ApiVersionsResponseFinalizedFeature(
@@ -68,7 +71,12 @@ def api_versions(call: Request, frame: memoryview, position: int) -> None:
 
 
 def _listed(call: Request) -> tuple[ApiVersionsResponseApi, ...]:
-    hidden = () if call.backend.telemetry.has_subscriptions else TELEMETRY_KEYS
+    return _listed_without(() if call.backend.telemetry.has_subscriptions else TELEMETRY_KEYS)
+
+
+@cache
+def _listed_without(hidden: tuple[int, ...]) -> tuple[ApiVersionsResponseApi, ...]:
+    """Made once: every connection begins with this request, and some repeat it."""
     return tuple(
         ApiVersionsResponseApi(
             api_key=route.api.key,
