@@ -35,7 +35,7 @@ The goals: p99 below 50 ms, no wait of 500 ms, memory back within 50 MB, nothing
 every node starts again. `misses` names those that were missed. The row `nothing` has no attacker:
 what it shows is the noise of the machine, and no other row can be better.
 
-Attackers are polite to the machine, though not to the node: they run at nice 15, so that on two cores the
+Attackers are polite to the machine, though not to the node: they run at nice 19, so that on two cores the
 node's loop is what is busy, and the clients' own wait for a core does not count as the node's.
 
 Left out: attackers on other machines, and whoever has a shell on the node (but for a full disk, a

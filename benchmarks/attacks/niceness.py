@@ -18,8 +18,9 @@ def set_session_niceness(pid: int, niceness: int) -> None:
 
 
 def leave_session(niceness: int) -> None:
-    """Be that much nicer than whoever started us, in a session of our own."""
+    """Have this niceness, whoever started us, in a session of our own."""
     with contextlib.suppress(PermissionError):
         # A process that leads its group cannot, and is alone already.
         os.setsid()
-    set_session_niceness(os.getpid(), os.nice(niceness))
+    os.setpriority(os.PRIO_PROCESS, 0, niceness)
+    set_session_niceness(os.getpid(), niceness)

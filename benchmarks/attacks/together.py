@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -145,6 +146,7 @@ def _start(nodes: AttackedNodes) -> float | None:
 
 
 def _phase(result: TogetherResult, memory: MemoryWatch, name: str, seconds: float) -> None:
+    print(f"{name}: {seconds:.0f} s", file=sys.stderr, flush=True)
     start_ns = time.monotonic_ns()
     time.sleep(seconds)
     result.phases.append(Phase(name, Window(start_ns, time.monotonic_ns()), memory.most_mb()))
