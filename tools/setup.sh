@@ -50,7 +50,9 @@ if command -v node >/dev/null 2>&1 && command -v npm >/dev/null 2>&1; then
     echo "setup: installing kafkajs into $venv/kafkajs"
     mkdir -p "$venv/kafkajs"
     cp tests/compatibility/clients/kafkajs/package.json "$venv/kafkajs/"
-    npm install --prefix "$venv/kafkajs" --silent --no-audit --no-fund --no-package-lock >/dev/null 2>&1 ||
+    # Where the registry cannot be reached npm would go on trying for many minutes.
+    timeout 180 npm install --prefix "$venv/kafkajs" --fetch-timeout 20000 --fetch-retries 1 \
+        --silent --no-audit --no-fund --no-package-lock >/dev/null 2>&1 ||
         echo "setup: kafkajs could not be installed; its tests will be skipped"
 else
     echo "setup: node and npm are missing; the tests of kafkajs will be skipped"
