@@ -1,5 +1,6 @@
 """A node with fewer descriptors than logs and clients: it serves what it has, and says what it lacks."""
 
+import contextlib
 import json
 import resource
 import socket
@@ -34,6 +35,10 @@ def events_of(node: NodeProcess, name: str) -> list[dict[str, Any]]:
     return [event for event in lines if event["event"] == name]
 
 
+def create(admin: AdminClient, topic: str, partitions: int) -> None:
+    admin.create_topics([NewTopic(topic, partitions, 1)], request_timeout=90)[topic].result(100)
+
+
 def send_to_all(node: NodeProcess) -> list[int]:
     """Send a record to every partition, one after the other; returns the offsets that they got."""
     offsets: dict[int, int] = {}
@@ -59,7 +64,7 @@ def send_to_all(node: NodeProcess) -> list[int]:
 def test_a_node_has_more_logs_than_descriptors_and_starts_again(node: NodeProcess) -> None:
     node.start()
     admin = AdminClient({"bootstrap.servers": node.kafka})
-    admin.create_topics([NewTopic("orders", PARTITIONS, 1)], request_timeout=90)["orders"].result(100)
+    create(admin, "orders", PARTITIONS)
 
     assert send_to_all(node) == [0] * PARTITIONS
     node.kill()
@@ -75,16 +80,16 @@ def test_a_node_has_more_logs_than_descriptors_and_starts_again(node: NodeProces
 def test_clients_are_turned_away_before_logs_lack_descriptors(node: NodeProcess) -> None:
     node.start()
     admin = AdminClient({"bootstrap.servers": node.kafka})
-    admin.list_topics(timeout=20)
-    clients = [socket.create_connection(node.address, 20) for _ in range(LIMIT)]
-    for client in clients:
+    # From here on it has its connection to the broker; the one of the bootstrap is closed behind it.
+    create(admin, "early", 1)
+    with contextlib.ExitStack() as clients:
+        for _ in range(LIMIT):
+            client = clients.enter_context(socket.create_connection(node.address, 20))
         client.settimeout(20)
-    # The last ones are closed by the node; that is how a client learns of it.
-    assert clients[-1].recv(1) == b""
+        # The last ones are closed by the node; that is how a client learns of it.
+        assert client.recv(1) == b""
 
-    admin.create_topics([NewTopic("orders", 20, 1)], request_timeout=60)["orders"].result(70)
-    for client in clients:
-        client.close()
+        create(admin, "orders", 20)
 
     # Turned away many times, and said once.
     assert len(events_of(node, "acceptor.out_of_descriptors")) == 1
