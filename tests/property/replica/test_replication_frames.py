@@ -67,7 +67,7 @@ EXAMPLES = (
     encode_fetch(ReplicaFetch(7, 3, 12, [ReplicaFetchPartition(KEY, 5, 1_000, 4, 900)] * 3, [KEY])),
     b"".join(
         encode_response(
-            3, 12, [ReplicaFetchResponsePartition(KEY, 0, 5, 1_000, 950, 10)] * 2, [b"batches", b"more"]
+            3, 12, 8, [ReplicaFetchResponsePartition(KEY, 0, 5, 1_000, 950, 10)] * 2, [b"batches", b"more"]
         )
     ),
     encode_progress(FollowerProgress(7, 3, 2, [FollowerProgressPartition(KEY, 5, 1_000)] * 2)),
@@ -91,16 +91,16 @@ def test_a_restart_comes_out_as_it_went_in(restart: RestartSession) -> None:
     assert decode(memoryview(encode_restart(restart))) == restart
 
 
-@given(u32, u32, answers)
+@given(u32, u32, u32, answers)
 def test_an_answer_comes_out_as_it_went_in(
-    session: int, sequence: int, said: list[tuple[ReplicaFetchResponsePartition, bytes]]
+    session: int, sequence: int, number: int, said: list[tuple[ReplicaFetchResponsePartition, bytes]]
 ) -> None:
     rows, contents = [row for row, _ in said], [content for _, content in said]
 
-    answer = decode(memoryview(b"".join(encode_response(session, sequence, rows, contents))))
+    answer = decode(memoryview(b"".join(encode_response(session, sequence, number, rows, contents))))
 
     assert isinstance(answer, ReplicaFetchResponse)
-    assert (answer.session, answer.sequence) == (session, sequence)
+    assert (answer.session, answer.sequence, answer.number) == (session, sequence, number)
     assert [(row, bytes(content)) for row, content in answer.rows] == said
 
 

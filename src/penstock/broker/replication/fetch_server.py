@@ -169,6 +169,7 @@ class FollowerSession:
         "pending",
         "progress_number",
         "ready",
+        "responses",
         "rows",
         "sequence",
         "timer",
@@ -182,6 +183,8 @@ class FollowerSession:
         self.number = first.session
         self.sequence = first.sequence - 1
         self.progress_number = -1
+        # How many responses it was sent.
+        self.responses = 0
         self.rows: dict[bytes, FollowerSessionPartition] = {}
         # Partitions that may have something to send, the longest-waiting first.
         self.ready: dict[FollowerSessionPartition, None] = {}
@@ -461,9 +464,11 @@ class ReplicaFetchServer:
         if session.outside and session.heard_at >= session.outside_at:
             session.outside_at = Instant(session.heard_at + OUTSIDE_NS)
             self._count_outside(session, list(session.outside))
+        if session.pending is None:
+            # Of fetches that overtake one another, the first one says how long there is.
+            session.deadline = Instant(session.heard_at + self._wait_ns)
         session.pending = peer
         session.turned_away = 0
-        session.deadline = Instant(session.heard_at + self._wait_ns)
         self._answer(session)
 
     def progress(self, peer: Peer, progress: FollowerProgress) -> None:
@@ -607,8 +612,9 @@ class ReplicaFetchServer:
         rows, contents = self._response_builder.collect(session, time_is_up=time_is_up)
         if not rows and not time_is_up:
             self._arm(session, session.deadline)
-        elif peer.send(*encode_response(session.number, session.sequence, rows, contents)):
+        elif peer.send(*encode_response(session.number, session.sequence, session.responses, rows, contents)):
             session.pending = None
+            session.responses += 1
             session.turned_away = 0
             self._metrics.fetches.count += 1
             self._metrics.bytes_sent.count += sum(map(len, contents))

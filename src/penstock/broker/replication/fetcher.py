@@ -8,8 +8,11 @@ restarts the session with all partitions.
 When partitions come or go, a fetch is sent at once, even if one is in flight: the leader responds to
 the last one it got, so that a partition with a new leader does not wait for a long poll to end. But
 the leader may have responded to the earlier one too. If that response was lost, the leader waits for
-a move that never comes: so a session in which a fetch was overtaken and got no response is restarted
-soon.
+a move that never comes. So responses are numbered, and where one is missing, the session is restarted.
+
+A restart costs both sides a look at every partition, and what is under way is lost. A leader whose responses
+take longer than a follower waits would see nothing but restarts: each response that comes after its session
+was given up gives it more time.
 """
 
 import enum
@@ -50,6 +53,8 @@ from penstock.storage.log import OffsetsNotIncreasing, SuspectSegment
 
 # Retry after this while there is no link; the peer manager also calls when it opens.
 NO_LINK_MS = 500
+# The time that a response may take doubles with each one that is late, so often at most.
+DOUBLINGS_MAX = 3
 
 
 class ApplyResult(enum.Enum):
@@ -210,12 +215,15 @@ class ReplicaFetcher:
         self._send = send
         self._metrics = metrics
         self._verifier = SegmentVerifier(runtime)
-        self._answer_ns = (options.fetch_wait_ms + options.answer_timeout_ms) * MILLISECOND
+        self._fetch_wait_ns = options.fetch_wait_ms * MILLISECOND
+        self._answer_timeout_ns = options.answer_timeout_ms * MILLISECOND
         self._trouble_ns = options.trouble_ms * MILLISECOND
         self._followed: dict[bytes, FollowerPartition] = {}
         self._session = 0
         self._sequence = -1
         self._progress_number = 0
+        # How many responses of the session were sent, as far as is known here.
+        self._responses = 0
         # Partitions to name in the next fetch, and those to forget.
         self._unsaid: dict[bytes, None] = {}
         # Where the leader was told that logs start.
@@ -224,10 +232,10 @@ class ReplicaFetcher:
         self._resting: dict[bytes, Timer] = {}
         self._synced: dict[bytes, None] = {}
         self._is_waiting = False
-        # Fetches that were overtaken before their response, and how long that is accepted.
-        self._overtaken: dict[int, None] = {}
-        self._doubt_from = Instant(0)
-        self._answer_by = Instant(0)
+        # How many responses were late, less those that were not; and the last session that was given up.
+        self._late = 0
+        self._given_up = -1
+        self._answer_by = self._timer_at = Instant(0)
         self._timer: Timer | None = None
         self._telling: Timer | None = None
         self._begin_session()
@@ -257,14 +265,13 @@ class ReplicaFetcher:
         )
         now = self._runtime.clock.now()
         if self._send(encode_fetch(fetch)):
-            if self._is_waiting:
-                self._overtake(now)
+            if not self._is_waiting:
+                self._await_response(now)
             self._sequence += 1
             self._unsaid.clear()
             self._forgotten.clear()
             self._synced.clear()
             self._is_waiting = True
-            self._answer_by = Instant(now + self._answer_ns)
         else:
             self._is_waiting = False
             self._answer_by = Instant(now + NO_LINK_MS * MILLISECOND)
@@ -282,10 +289,17 @@ class ReplicaFetcher:
 
     def answered(self, answer: ReplicaFetchResponse) -> None:
         if answer.session != self._session or answer.sequence > self._sequence:
+            if answer.session == self._given_up:
+                self._given_up = -1
+                self._late = min(self._late + 1, DOUBLINGS_MAX)
             return
-        self._overtaken.pop(answer.sequence, None)
+        is_one_missing = answer.number > self._responses
+        self._responses = max(self._responses, answer.number + 1)
+        self._late = max(0, self._late - 1)
         if answer.sequence == self._sequence:
             self._is_waiting = False
+        else:
+            self._await_response(self._runtime.clock.now())
         went_back = False
         for row, batches in answer.rows:
             followed = self._followed.get(row.key)
@@ -294,7 +308,7 @@ class ReplicaFetcher:
                 outcome = apply(followed, row, batches, self._verifier)
                 went_back = went_back or outcome is ApplyResult.WENT_BACK
                 self._settle(row.key, followed, outcome)
-        if went_back:
+        if went_back or is_one_missing:
             # Frames with the old positions may still be in flight.
             self._begin_session()
         if not self._is_waiting or self._unsaid:
@@ -388,31 +402,33 @@ class ReplicaFetcher:
         self._session += 1
         self._sequence = -1
         self._progress_number = 0
+        self._responses = 0
         self._is_waiting = False
-        self._overtaken.clear()
         self._forgotten.clear()
         self._unsaid = {key: None for key in self._followed if key not in self._resting}
 
-    def _overtake(self, now: Instant) -> None:
-        if not self._overtaken:
-            self._doubt_from = Instant(now + self._answer_ns)
-        self._overtaken[self._sequence] = None
+    def _await_response(self, now: Instant) -> None:
+        """Set the time by which a response has to come: one to any of the fetches under way."""
+        self._answer_by = Instant(now + self._fetch_wait_ns + (self._answer_timeout_ns << self._late))
 
     def _arm(self) -> None:
-        """Set the one timer. It is not moved with every fetch, but checks again when it fires."""
+        """Set the one timer. It is not put off with every fetch, but checks again when it fires."""
+        if self._timer is not None and self._answer_by < self._timer_at:
+            self._timer.cancel()
+            self._timer = None
         if self._timer is None:
+            self._timer_at = self._answer_by
             self._timer = self._runtime.timers.at(self._answer_by, self._fired)
 
     def _fired(self) -> None:
         self._timer = None
         if not self._followed:
             return
-        now = self._runtime.clock.now()
-        is_doubtful = bool(self._overtaken) and now >= self._doubt_from
-        if now < self._answer_by and not is_doubtful:
+        if self._runtime.clock.now() < self._answer_by:
             self._arm()
             return
-        if self._is_waiting and not is_doubtful:
+        if self._is_waiting:
+            self._given_up = self._session
             events.info("replica.fetch_timeout", peer=self._node, session=self._session)
         self._begin_session()
         self.fetch()

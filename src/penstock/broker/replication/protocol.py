@@ -3,7 +3,7 @@
     fetch      8 │ broker epoch 8 │ session 4 │ sequence 4 │ rows 4 │ forgotten 4
       row      topic id 16 │ partition 4 │ leader epoch 4 │ position 8 │ last epoch 4 │ synced 8 │ log start 8
       forgotten  topic id 16 │ partition 4
-    response   2 │ session 4 │ sequence 4 │ rows 4
+    response  10 │ session 4 │ sequence 4 │ number 4 │ rows 4
       row      topic id 16 │ partition 4 │ status 1 │ leader epoch 4 │ position 8
                │ high watermark 8 │ log start 8 │ epoch 4 │ end 8 │ bytes 4
       then the bytes of all rows: whole batches, as they are in the leader's log
@@ -31,7 +31,7 @@ from penstock.runtime import Buffer
 _FETCH = struct.Struct("<BqIIII")
 _FETCH_ROW = struct.Struct("<20siqiqq")
 _KEY = struct.Struct("<20s")
-_ANSWER = struct.Struct("<BIII")
+_ANSWER = struct.Struct("<BIIII")
 _ANSWER_ROW = struct.Struct("<20sBiqqqiqI")
 _RESTART = struct.Struct("<BII")
 _PROGRESS = struct.Struct("<BqIII")
@@ -47,14 +47,14 @@ _TOPIC_ID_BYTES = 16
 class ReplicationFrameKind(enum.IntEnum):
     """What a frame is: its first byte."""
 
-    RESPONSE = 2
     RESTART = 3
     PROGRESS = 4
     CORRUPT_BATCH = 5
     RANGE_FETCH = 6
     RANGE_RESPONSE = 7
-    RESIGNED = 9
     FETCH = 8
+    RESIGNED = 9
+    RESPONSE = 10
 
 
 class ReplicaFetchStatus(enum.IntEnum):
@@ -109,10 +109,14 @@ class ReplicaFetchResponsePartition(NamedTuple):
 
 
 class ReplicaFetchResponse(NamedTuple):
-    """A leader's response to a fetch, with the batches of each row."""
+    """A leader's response to a fetch, with the batches of each row.
+
+    `sequence` is that of the fetch, and `number` counts the responses of the session: not every fetch gets one.
+    """
 
     session: int
     sequence: int
+    number: int
     rows: Sequence[tuple[ReplicaFetchResponsePartition, memoryview]]
 
 
@@ -210,10 +214,14 @@ def encode_fetch(fetch: ReplicaFetch) -> bytes:
 
 
 def encode_response(
-    session: int, sequence: int, rows: Sequence[ReplicaFetchResponsePartition], contents: Sequence[Buffer]
+    session: int,
+    sequence: int,
+    number: int,
+    rows: Sequence[ReplicaFetchResponsePartition],
+    contents: Sequence[Buffer],
 ) -> list[Buffer]:
     """The parts of a response; `contents` has the batches of each row, perhaps none."""
-    parts = [_ANSWER.pack(ReplicationFrameKind.RESPONSE, session, sequence, len(rows))]
+    parts = [_ANSWER.pack(ReplicationFrameKind.RESPONSE, session, sequence, number, len(rows))]
     parts += [_ANSWER_ROW.pack(*row, len(content)) for row, content in zip(rows, contents, strict=True)]
     return [b"".join(parts), *(content for content in contents if len(content))]
 
@@ -284,7 +292,7 @@ def _decode_fetch(frame: memoryview) -> ReplicaFetch:
 
 
 def _decode_answer(frame: memoryview) -> ReplicaFetchResponse:
-    _, session, sequence, row_count = _ANSWER.unpack_from(frame)
+    _, session, sequence, number, row_count = _ANSWER.unpack_from(frame)
     position = _ANSWER.size + row_count * _ANSWER_ROW.size
     if position > len(frame):
         raise ProtocolError(f"a replica fetch response of {len(frame)} bytes cannot have {row_count} rows")
@@ -296,7 +304,7 @@ def _decode_answer(frame: memoryview) -> ReplicaFetchResponse:
         rows.append((row, frame[position : position + length]))
         position += length
     _expect(frame, position)
-    return ReplicaFetchResponse(session, sequence, rows)
+    return ReplicaFetchResponse(session, sequence, number, rows)
 
 
 def _decode_restart(frame: memoryview) -> RestartSession:

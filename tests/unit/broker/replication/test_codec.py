@@ -46,7 +46,7 @@ CONTENTS = [b"two batches", b""]
 
 
 def answer_bytes() -> bytes:
-    return b"".join(encode_response(3, 12, ROWS, CONTENTS))
+    return b"".join(encode_response(3, 12, 8, ROWS, CONTENTS))
 
 
 FRAMES = {
@@ -70,7 +70,7 @@ def test_frames_come_out_as_they_went_in() -> None:
     assert decode(memoryview(FRAMES["doubt"])) == DOUBT
     answer = decode(memoryview(FRAMES["answer"]))
     assert isinstance(answer, ReplicaFetchResponse)
-    assert (answer.session, answer.sequence) == (3, 12)
+    assert (answer.session, answer.sequence, answer.number) == (3, 12, 8)
     assert [row for row, _ in answer.rows] == ROWS
     assert [bytes(content) for _, content in answer.rows] == CONTENTS
 

@@ -49,7 +49,7 @@ def test_the_answer_of_the_page_reads_as_the_page_says() -> None:
 
     assert isinstance(answer, ReplicaFetchResponse)
     assert [(found, bytes(content)) for found, content in answer.rows] == [(row, b"")]
-    assert b"".join(encode_response(2, 0, [row], [b""])) == shown
+    assert b"".join(encode_response(2, 0, 0, [row], [b""])) == shown
 
 
 def test_the_range_of_the_page_reads_as_the_page_says() -> None:
