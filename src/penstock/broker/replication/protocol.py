@@ -111,7 +111,7 @@ class ReplicaFetchResponsePartition(NamedTuple):
 class ReplicaFetchResponse(NamedTuple):
     """A leader's response to a fetch, with the batches of each row.
 
-    `sequence` is that of the fetch, and `number` counts the responses of the session: not every fetch gets one.
+    `sequence` is that of the fetch. Not every fetch gets one: `number` counts the responses of the session.
     """
 
     session: int
