@@ -56,9 +56,10 @@ KEEP_ALIVE = LENGTH.pack(0)
 # From here on copying a frame costs more than a system call of its own.
 AT_ONCE_BYTES = 64 * 1024
 _BUFFERS_PER_CALL = 256
-# One read per link and loop turn: large enough for bulk replication, small enough
-# that a turn over many links stays short.
+# So many reads per link and loop turn: enough for bulk replication where turns are long, since clients keep
+# the node busy, and few enough that a turn over many links stays short.
 _READ_BYTES = 256 * 1024
+_READS_PER_TURN = 4
 # The same refusal of the same host is reported once in this time: a node that is set up wrongly dials on.
 _REPORT_AGAIN_NS = 10 * SECOND
 _REPORTS_MAX = 256
@@ -351,6 +352,10 @@ class SocketLink:
         self._enqueue(parts)
         return True
 
+    @property
+    def is_receiving(self) -> bool:
+        return self._reader.held_bytes > 0
+
     def pause(self) -> None:
         if not self._paused and self._state is LinkState.OPEN and self._socket is not None:
             self._paused = True
@@ -437,23 +442,31 @@ class SocketLink:
             self._flush()
 
     def _readable(self) -> None:
-        if self._socket is None or self._state is LinkState.CLOSED:
-            return
+        for _ in range(_READS_PER_TURN):
+            if self._socket is None or self._state is LinkState.CLOSED or self._paused:
+                return
+            if not self._read(self._socket):
+                return
+
+    def _read(self, connected: socket.socket) -> bool:
+        """Read once; returns whether there may be more."""
         scratch = self._wiring.scratch
         try:
-            count = self._socket.recv_into(scratch)
+            count = connected.recv_into(scratch)
         except (BlockingIOError, InterruptedError):
             self._wiring.note_read(self, saturated=False)
-            return
+            return False
         except OSError:
             self.end(CloseReason.ENDED)
-            return
+            return False
         if count == 0:
             self.end(CloseReason.ENDED)
-            return
-        self._wiring.note_read(self, saturated=count == len(scratch))
+            return False
+        is_saturated = count == len(scratch)
+        self._wiring.note_read(self, saturated=is_saturated)
         self._heard_at = self._wiring.clock.now()
         self._heard(scratch[:count])
+        return is_saturated
 
     def _heard(self, received: memoryview) -> None:
         if not self._is_heard and not self._first_heard(received[0]):

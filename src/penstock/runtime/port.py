@@ -107,6 +107,10 @@ class CloseReason(enum.Enum):
 class Link(Protocol):
     """One connection to a peer, carrying whole frames in both directions."""
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a part of a frame is here, and the rest on its way: large ones take a while."""
+
     def send(self, *parts: Buffer) -> bool:
         """Offer one frame, the concatenation of `parts`; they may be reused after the call.
 

@@ -229,6 +229,11 @@ class SimulatedLink:
         self._network.carry(far, frame)
         return True
 
+    @property
+    def is_receiving(self) -> bool:
+        """Frames come whole here."""
+        return False
+
     def pause(self) -> None:
         self._paused = True
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from penstock.core.model import NodeId
-from penstock.runtime import Address, AddressUnavailable, CloseReason, NodeIdentity
+from penstock.runtime import Address, AddressUnavailable, CloseReason, NodeIdentity, peer_link
 from penstock.runtime.loop import RuntimeOptions
 from penstock.runtime.peer_handshake import Hello, HelloRefusal, read_greeting, write_hello
 from penstock.runtime.peer_link import PeerOptions
@@ -197,6 +197,40 @@ def test_an_admitted_peer_that_breaks_the_framing_is_cut_off(bench: Any, new_rec
 
     assert called.frames == [b"good"]
     assert called.endings == [CloseReason.MISBEHAVED]
+
+
+def test_a_link_says_whether_a_part_of_a_frame_is_here(bench: Any, new_recorder: Recorders) -> None:
+    called = new_recorder()
+    listener = bench.node(1).transport.listen(ANY_PORT, called)
+    whole = framed(b"a frame that comes in two parts")
+    with stranger(listener.address, greeting()) as peer:
+        bench.until(lambda: called.links)
+        (link,) = called.links
+        before = link.is_receiving
+
+        peer.sendall(whole[:10])
+        bench.until(lambda: link.is_receiving)
+        peer.sendall(whole[10:])
+        bench.until(lambda: called.frames)
+
+        assert (before, link.is_receiving) == (False, False)
+
+
+def test_one_turn_of_the_loop_reads_more_than_one_buffer_of_a_link(
+    bench: Any, new_recorder: Recorders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_link, "_READ_BYTES", 1_000)
+    called = new_recorder()
+    listener = bench.node(1).transport.listen(ANY_PORT, called)
+    with stranger(listener.address, greeting()) as peer:
+        bench.until(lambda: called.links)
+        (link,) = called.links
+        peer.sendall(framed(b"x" * 990) * 10)
+
+        # What the loop calls when the socket has something to read.
+        link._readable()
+
+        assert len(called.frames) == 4
 
 
 def test_a_peer_that_falls_silent_is_given_up(bench: Any, new_recorder: Recorders) -> None:

@@ -342,6 +342,11 @@ class PeerManager:
         dialling = self._lines.get((node, LINE_OF[channel]))
         return None if dialling is None else dialling.identity
 
+    def is_receiving(self, node: NodeId, channel: Channel) -> bool:
+        """Whether a part of a frame of the node is here, on the link that we dialled for this channel."""
+        dialling = self._lines.get((node, LINE_OF[channel]))
+        return dialling is not None and dialling.link is not None and dialling.link.is_receiving
+
     def hears(self, node: NodeId) -> bool:
         """Whether the node has a link to us: then its process is alive, even if we cannot reach it."""
         return any(guest.node_id == node and not guest.is_ours for guest in self._guests.values())

@@ -58,9 +58,9 @@ NO_BYTES = b""
 NO_EPOCH = -1
 # Batches that are encrypted on disk are opened on the loop before they are sent: an answer has fewer of them.
 SEALED_WEIGHT = 4
-# A link whose buffer is full is tried again, after a longer pause each time: two seconds in all.
-FULL_LINK_MS = 4
-FULL_LINK_TRIES = 9
+# A link whose buffer is full is tried again, at first after longer and longer pauses: ten seconds in all.
+FULL_LINK_MS, FULL_LINK_DOUBLINGS_MAX = 4, 6
+FULL_LINK_TRIES = 45
 # A follower that was silent for this long is gone, or follows others now.
 SILENCE_NS = 60 * SECOND
 # How often followers outside the ISR that do not move are checked, and how many in one turn of the loop:
@@ -624,7 +624,7 @@ class ReplicaFetchServer:
 
     def _try_later(self, session: FollowerSession) -> None:
         """Retry: the link's buffer is full, or the link is gone and the follower will fetch again."""
-        pause_ms = FULL_LINK_MS << session.turned_away
+        pause_ms = FULL_LINK_MS << min(session.turned_away, FULL_LINK_DOUBLINGS_MAX)
         session.turned_away += 1
         if session.turned_away > FULL_LINK_TRIES:
             session.pending = None

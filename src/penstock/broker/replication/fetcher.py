@@ -10,9 +10,10 @@ the last one it got, so that a partition with a new leader does not wait for a l
 the leader may have responded to the earlier one too. If that response was lost, the leader waits for
 a move that never comes. So responses are numbered, and where one is missing, the session is restarted.
 
-A restart costs both sides a look at every partition, and what is under way is lost. A leader whose responses
-take longer than a follower waits would see nothing but restarts: each response that comes after its session
-was given up gives it more time.
+A restart costs both sides a look at every partition, and what is under way is lost: megabytes, which the
+leader would have to send again before anything else. So a response of which a part is here is waited for;
+and each one that comes after its session was given up gives the leader more time for the next ones, or a
+leader whose responses take longer than a follower waits would see nothing but restarts.
 """
 
 import enum
@@ -200,19 +201,22 @@ def _begin_anew(followed: FollowerPartition, answer: ReplicaFetchResponsePartiti
 class ReplicaFetcher:
     """Follows one leader node."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  (one more than the rule: two for the link to the leader)
         self,
         runtime: Runtime,
         node: NodeId,
         broker_epoch: BrokerEpoch,
         send: Callable[[Buffer], bool],
+        is_receiving: Callable[[], bool],
         options: ReplicationOptions,
         metrics: ReplicationMetrics,
     ) -> None:
+        """`is_receiving` tells whether a part of a frame of the leader is here."""
         self._runtime = runtime
         self._node = node
         self._broker_epoch = broker_epoch
         self._send = send
+        self._is_receiving = is_receiving
         self._metrics = metrics
         self._verifier = SegmentVerifier(runtime)
         self._fetch_wait_ns = options.fetch_wait_ms * MILLISECOND
@@ -289,7 +293,7 @@ class ReplicaFetcher:
 
     def answered(self, answer: ReplicaFetchResponse) -> None:
         if answer.session != self._session or answer.sequence > self._sequence:
-            if answer.session == self._given_up:
+            if answer.session <= self._given_up:
                 self._given_up = -1
                 self._late = min(self._late + 1, DOUBLINGS_MAX)
             return
@@ -424,7 +428,10 @@ class ReplicaFetcher:
         self._timer = None
         if not self._followed:
             return
-        if self._runtime.clock.now() < self._answer_by:
+        now = self._runtime.clock.now()
+        if now >= self._answer_by and self._is_waiting and self._is_receiving():
+            self._await_response(now)
+        if now < self._answer_by:
             self._arm()
             return
         if self._is_waiting:

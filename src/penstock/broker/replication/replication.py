@@ -262,7 +262,12 @@ class ReplicationService:
         def send(frame: Buffer) -> bool:
             return self._peers.send(Channel.REPLICATION, node, frame)
 
-        return ReplicaFetcher(self._runtime, node, self._broker_epoch, send, self._options, self.metrics)
+        def is_receiving() -> bool:
+            return self._peers.is_receiving(node, Channel.REPLICATION)
+
+        return ReplicaFetcher(
+            self._runtime, node, self._broker_epoch, send, is_receiving, self._options, self.metrics
+        )
 
 
 def _peers_of(image: MetadataImage, node_id: NodeId) -> dict[NodeId, Address]:

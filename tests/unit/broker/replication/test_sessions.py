@@ -234,3 +234,20 @@ def test_responses_of_a_leader_that_is_very_slow_are_used() -> None:
         stage.run(1_000)
 
     assert stage.ends(2)[0] > 10
+
+
+def test_a_response_of_which_a_part_has_come_is_waited_for() -> None:
+    stage = followed()
+    stage.run(1_000)
+    fetcher = fetcher_of(stage)
+    session = fetcher._session
+    fetcher._is_receiving = lambda: True
+
+    # All that the leader says is lost, and the follower would begin anew every few seconds.
+    stage.run(8_000)
+    waited = fetcher._session
+    fetcher._is_receiving = lambda: False
+    stage.run(3_000)
+
+    assert waited == session
+    assert fetcher._session > session
