@@ -523,8 +523,10 @@ class RestWebSocket(CountedConnection, SlowReader, WebSocketsSansIOProtocol):
         self.frames = []
 
 
-def _has_exception(record: logging.LogRecord) -> bool:
-    return record.exc_info is not None
+def is_failure(record: logging.LogRecord) -> bool:
+    """Whether something failed in us: a request that ends because the server does is no failure."""
+    error = None if record.exc_info is None else record.exc_info[1]
+    return error is not None and not isinstance(error, asyncio.CancelledError)
 
 
 class RestServer:
@@ -559,7 +561,7 @@ class RestServer:
             backlog=1024,
         )
         # What clients do wrong is said to them, and is no line of the node's log; what fails in us is.
-        logging.getLogger("uvicorn.error").addFilter(_has_exception)
+        logging.getLogger("uvicorn.error").addFilter(is_failure)
         self._state = ServerState()
         self._server: asyncio.Server | None = None
         self._date: asyncio.TimerHandle | None = None
