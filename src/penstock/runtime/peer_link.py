@@ -56,10 +56,12 @@ KEEP_ALIVE = LENGTH.pack(0)
 # From here on copying a frame costs more than a system call of its own.
 AT_ONCE_BYTES = 64 * 1024
 _BUFFERS_PER_CALL = 256
-# So many reads per link and loop turn: enough for bulk replication where turns are long, since clients keep
-# the node busy, and few enough that a turn over many links stays short.
+# So much is read of a link in one turn of the loop: enough for bulk replication where turns are long, since
+# clients keep the node busy, and little enough that a turn over many links stays short. Of a large frame the
+# kernel of the sender has the next part as soon as there is room for it: then a short read is not the last.
 _READ_BYTES = 256 * 1024
-_READS_PER_TURN = 4
+_TURN_BYTES_MAX = 2 * 1024 * 1024
+_LARGE_FRAME_BYTES = 64 * 1024
 # The same refusal of the same host is reported once in this time: a node that is set up wrongly dials on.
 _REPORT_AGAIN_NS = 10 * SECOND
 _REPORTS_MAX = 256
@@ -442,31 +444,33 @@ class SocketLink:
             self._flush()
 
     def _readable(self) -> None:
-        for _ in range(_READS_PER_TURN):
+        left = _TURN_BYTES_MAX
+        while left > 0:
             if self._socket is None or self._state is LinkState.CLOSED or self._paused:
                 return
-            if not self._read(self._socket):
+            count = self._read(self._socket)
+            if count < _READ_BYTES and (not count or self._reader.held_bytes < _LARGE_FRAME_BYTES):
                 return
+            left -= count
 
-    def _read(self, connected: socket.socket) -> bool:
-        """Read once; returns whether there may be more."""
+    def _read(self, connected: socket.socket) -> int:
+        """Read once; returns how much there was."""
         scratch = self._wiring.scratch
         try:
             count = connected.recv_into(scratch)
         except (BlockingIOError, InterruptedError):
             self._wiring.note_read(self, saturated=False)
-            return False
+            return 0
         except OSError:
             self.end(CloseReason.ENDED)
-            return False
+            return 0
         if count == 0:
             self.end(CloseReason.ENDED)
-            return False
-        is_saturated = count == len(scratch)
-        self._wiring.note_read(self, saturated=is_saturated)
+            return 0
+        self._wiring.note_read(self, saturated=count == len(scratch))
         self._heard_at = self._wiring.clock.now()
         self._heard(scratch[:count])
-        return is_saturated
+        return count
 
     def _heard(self, received: memoryview) -> None:
         if not self._is_heard and not self._first_heard(received[0]):

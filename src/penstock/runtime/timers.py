@@ -22,8 +22,10 @@ Deliver: TypeAlias = Callable[..., None]
 # A callback queued while the loop runs callbacks comes after one poll of the sockets, but
 # the readers found by that poll may be queued behind it: the third hop is behind them.
 ROUNDS_MIN = 3
-# Links that still have unread bytes delay the timers, but a flood must not delay them for ever.
+# Links that still have unread bytes delay the timers, but a flood must not delay them for ever; nor must a
+# follower that reads megabytes while each turn of its loop takes long.
 ROUNDS_MAX = 64
+ROUNDS_NS_MAX = 50 * MILLISECOND
 _CANCELLED_MIN = 64
 # How long `when_idle` waits at most: some hundred requests, which then share the cost of one sync. A loop
 # that is busy for so long has longer queues than that anyway.
@@ -144,7 +146,8 @@ class LoopTimers:
         self._loop.call_soon(self._go_round, horizon, 1)
 
     def _go_round(self, horizon: Instant, rounds: int) -> None:
-        if rounds < ROUNDS_MIN or (self._sockets_busy() and rounds < ROUNDS_MAX):
+        may_wait = rounds < ROUNDS_MAX and self._clock.now() - horizon < ROUNDS_NS_MAX
+        if rounds < ROUNDS_MIN or (may_wait and self._sockets_busy()):
             self._loop.call_soon(self._go_round, horizon, rounds + 1)
             return
         self._fire_until(horizon)

@@ -220,6 +220,7 @@ def test_one_turn_of_the_loop_reads_more_than_one_buffer_of_a_link(
     bench: Any, new_recorder: Recorders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_link, "_READ_BYTES", 1_000)
+    monkeypatch.setattr(peer_link, "_TURN_BYTES_MAX", 4_000)
     called = new_recorder()
     listener = bench.node(1).transport.listen(ANY_PORT, called)
     with stranger(listener.address, greeting()) as peer:

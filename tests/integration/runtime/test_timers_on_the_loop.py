@@ -157,6 +157,25 @@ def test_links_with_unread_bytes_hold_timers_back_but_not_for_ever(
     assert fired == [fires_when_dry]
 
 
+def test_links_that_are_never_read_to_the_end_hold_timers_back_for_some_milliseconds_only(bench: Any) -> None:
+    rounds = 0
+
+    def busy() -> bool:
+        nonlocal rounds
+        rounds += 1
+        return True
+
+    fired: list[bool] = []
+    # Each round of the loop takes a while, since others keep it busy too.
+    clock = HandClock(10 * MILLISECOND)
+    timers = LoopTimers(bench.loop, clock, lambda callback: callback(), busy)
+
+    timers.at(clock.now(), lambda: fired.append(True))
+    bench.until(lambda: bool(fired))
+
+    assert 0 < rounds < 10
+
+
 @pytest.mark.parametrize(("unread", "read_first"), [(0, 0), (5, 5)])
 def test_what_waits_for_an_idle_loop_comes_behind_all_that_arrived(
     bench: Any, unread: int, read_first: int
