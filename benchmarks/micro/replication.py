@@ -127,7 +127,7 @@ class Pair:
             self.leader.runtime, self.leader.partitions, options, metrics, lambda _: None
         )
         self.fetcher = ReplicaFetcher(
-            self.follower.runtime, LEADER, BrokerEpoch(2), self._send, options, metrics
+            self.follower.runtime, LEADER, BrokerEpoch(2), self._send, lambda: False, options, metrics
         )
         self.node_id, self.directory_id = FOLLOWER, UUID(int=FOLLOWER)
         followed = {key_of(TOPIC, role.name.partition): role for role in self.follower.partitions.followed()}

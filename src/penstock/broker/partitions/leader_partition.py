@@ -341,6 +341,8 @@ class LeaderPartition:
             raise
         if self.skipped:
             self.skipped.pop(headers[0].producer_id, None)
+        if not self._is_sole_replica:
+            self.isr.grew(appended[0], self._clock.now())
         if self._end_watchers and not self._end_set:
             self._end_set = True
             self._timers.soon(self._notify_end)

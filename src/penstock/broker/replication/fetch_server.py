@@ -76,7 +76,7 @@ class FollowerSessionPartition:
 
     __slots__ = (
         "_more",
-        "is_at_end",
+        "is_sent",
         "is_warming",
         "key",
         "last_epoch",
@@ -100,14 +100,15 @@ class FollowerSessionPartition:
         # What is wrong with the position; such a position does not count as a prefix of our log.
         self.verdict: tuple[ReplicaFetchStatus, int, int] | None = None
         self.told_watermark = self.told_start = NEVER_TOLD
-        # Whether there was nothing to fetch at the last check.
-        self.is_at_end = False
+        # Whether batches are on their way: before the follower has said where it is, it would get the same.
+        self.is_sent = False
         self.is_warming = False
         # The range that was read and verified last, to be sent next.
         self.verified: tuple[object, int, int] | None = None
 
     def on_fetch(self, said: ReplicaFetchPartition) -> None:
         """Take over the follower's position."""
+        self.is_sent = False
         _, self.leader_epoch, self.position, self.last_epoch, self.synced, self.log_start = said
 
     def attach(self, partition: LeaderPartition | None) -> None:
@@ -314,6 +315,7 @@ class ResponseBuilder:
             row = session.rows[answer.key]
             row.on_sent(answer)
             session.ready.pop(row, None)
+            row.is_sent = bool(content)
             if _is_catching_up(session, row):
                 self._throttle.spend(len(content))
 
@@ -467,8 +469,8 @@ class ReplicaFetchServer:
         if session.pending is None:
             # Of fetches that overtake one another, the first one says how long there is.
             session.deadline = Instant(session.heard_at + self._wait_ns)
+            session.turned_away = 0
         session.pending = peer
-        session.turned_away = 0
         self._answer(session)
 
     def progress(self, peer: Peer, progress: FollowerProgress) -> None:
@@ -533,12 +535,9 @@ class ReplicaFetchServer:
 
     def _new_row(self, session: FollowerSession, key: bytes) -> FollowerSessionPartition:
         def more(row: FollowerSessionPartition) -> None:
-            partition = row.partition
-            if row.is_at_end and partition is not None and row.position < partition.log.end:
-                row.is_at_end = False
-                partition.isr.fell_behind(session.node, self._runtime.clock.now())
-            session.ready[row] = None
-            self._wake(session)
+            if not row.is_sent:
+                session.ready[row] = None
+                self._wake(session)
 
         return FollowerSessionPartition(key, more)
 
@@ -546,7 +545,6 @@ class ReplicaFetchServer:
         """Check a follower's position against our log."""
         found = self._partitions.find_by_id(*partition_of(row.key)) if _is_stale(row) else row.partition
         row.verdict = None
-        row.is_at_end = False
         if found is None or found.stopped is not None or found.leader_epoch != row.leader_epoch:
             row.attach(None)
             session.ready.pop(row, None)
@@ -562,8 +560,7 @@ class ReplicaFetchServer:
         self._count(session, row)
         if found.follower_starts.get(session.node) != row.log_start:
             found.follower_starts_at(session.node, Offset(row.log_start))
-        row.is_at_end = row.verdict is None and row.position >= found.log.end
-        if row.is_at_end:
+        if row.verdict is None and row.position >= found.log.end:
             session.ready.pop(row, None)
         else:
             session.ready[row] = None
@@ -607,7 +604,8 @@ class ReplicaFetchServer:
     def _answer(self, session: FollowerSession, *, time_is_up: bool = False) -> None:
         """Respond to the fetch that waits, if there is a reason to."""
         peer = session.pending
-        if peer is None:
+        if peer is None or (session.turned_away and self._runtime.clock.now() < session.deadline):
+            # The link is full: it would be read in vain.
             return
         rows, contents = self._response_builder.collect(session, time_is_up=time_is_up)
         if not rows and not time_is_up:

@@ -239,7 +239,7 @@ class ReplicaFetcher:
         # How many responses were late, less those that were not; and the last session that was given up.
         self._late = 0
         self._given_up = -1
-        self._answer_by = self._timer_at = Instant(0)
+        self._asked_at = self._answer_by = self._timer_at = Instant(0)
         self._timer: Timer | None = None
         self._telling: Timer | None = None
         self._begin_session()
@@ -297,13 +297,7 @@ class ReplicaFetcher:
                 self._given_up = -1
                 self._late = min(self._late + 1, DOUBLINGS_MAX)
             return
-        is_one_missing = answer.number > self._responses
-        self._responses = max(self._responses, answer.number + 1)
-        self._late = max(0, self._late - 1)
-        if answer.sequence == self._sequence:
-            self._is_waiting = False
-        else:
-            self._await_response(self._runtime.clock.now())
+        is_one_missing = self._count_response(answer)
         went_back = False
         for row, batches in answer.rows:
             followed = self._followed.get(row.key)
@@ -317,6 +311,19 @@ class ReplicaFetcher:
             self._begin_session()
         if not self._is_waiting or self._unsaid:
             self.fetch()
+
+    def _count_response(self, answer: ReplicaFetchResponse) -> bool:
+        """Note that a response has come; returns whether one before it is missing."""
+        now = self._runtime.clock.now()
+        if self._late and now - self._asked_at < self._patience_ns(self._late - 1):
+            self._late -= 1
+        if answer.sequence == self._sequence:
+            self._is_waiting = False
+        else:
+            self._await_response(now)
+        is_one_missing = answer.number > self._responses
+        self._responses = max(self._responses, answer.number + 1)
+        return is_one_missing
 
     def restarted(self, restart: RestartSession) -> None:
         """The leader does not know the session."""
@@ -337,6 +344,8 @@ class ReplicaFetcher:
             self._let_go(key, followed)
         elif outcome is ApplyResult.MOVED or outcome is ApplyResult.STALE:
             self._unsaid[key] = None
+            # The leader begins with the first of a session: the next one begins with those that waited.
+            self._followed[key] = self._followed.pop(key)
         elif outcome is ApplyResult.QUIET and self._said_starts.get(key) != followed.log.start:
             # By the leader's response, or by the retention of this node: the leader waits to hear of it.
             self._unsaid[key] = None
@@ -413,7 +422,11 @@ class ReplicaFetcher:
 
     def _await_response(self, now: Instant) -> None:
         """Set the time by which a response has to come: one to any of the fetches under way."""
-        self._answer_by = Instant(now + self._fetch_wait_ns + (self._answer_timeout_ns << self._late))
+        self._asked_at = now
+        self._answer_by = Instant(now + self._patience_ns(self._late))
+
+    def _patience_ns(self, late: int) -> int:
+        return self._fetch_wait_ns + (self._answer_timeout_ns << late)
 
     def _arm(self) -> None:
         """Set the one timer. It is not put off with every fetch, but checks again when it fires."""

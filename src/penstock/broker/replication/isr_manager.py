@@ -105,6 +105,8 @@ class IsrManager:
             # Most partitions of a node with thousands have no other replica.
             if partition.isr.is_alone or partition.stopped is not None:
                 continue
+            if partition in self._urgent or partition in self._waiting:
+                continue
             if partition not in self._last_asked and partition not in self._proposed:
                 self._look_later(partition)
 
@@ -205,8 +207,13 @@ class IsrManager:
         kind = reply.kind if isinstance(reply, ApiError) else None
         outcome = _outcome_of(reply)
         self._metrics.proposals.of(_OUTCOMES[outcome]).count += 1
-        if self._proposed.get(partition) != epoch or partition.stopped is not None:
+        if self._proposed.get(partition) != epoch:
             # Committed metadata came first.
+            return
+        if partition.stopped is not None:
+            # Nor does the outcome matter any more.
+            del self._proposed[partition]
+            self._go_on_soon()
             return
         if outcome:
             # It goes on counting as proposed until its metadata is here.

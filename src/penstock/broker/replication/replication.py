@@ -38,7 +38,9 @@ from penstock.core.replica import UNKNOWN_EPOCH
 from penstock.observability import log as events
 from penstock.runtime import Address, Buffer, CloseReason, NodeIdentity, Runtime, Timer
 
-LOOK_MS = 200
+LOOK_MS, LOOK_MS_MAX = 200, 2_000
+# A look at thousands of partitions takes no more than this share of the time.
+LOOK_SHARE = 20
 # Of more partitions that moved at once to one broker, the rest waits for the session to end.
 RESIGNED_MAX = 1_000
 RATE_SETTING = "leader.replication.throttled.rate"
@@ -69,6 +71,7 @@ class ReplicationService:
         self._image: MetadataImage | None = None
         self._is_running = False
         self._check_timer: Timer | None = None
+        self._check_took_ns = 0
         # As in the last image, which shares unchanged parts with the next.
         self._brokers: object = None
         self._configs: object = None
@@ -250,13 +253,16 @@ class ReplicationService:
     def _look_later(self) -> None:
         """Check every partition later, once for many changes."""
         if self._check_timer is None and self._is_running:
-            deadline = Instant(self._runtime.clock.now() + LOOK_MS * MILLISECOND)
+            pause_ns = min(LOOK_SHARE * self._check_took_ns, LOOK_MS_MAX * MILLISECOND)
+            deadline = Instant(self._runtime.clock.now() + max(LOOK_MS * MILLISECOND, pause_ns))
             self._check_timer = self._runtime.timers.at(deadline, self._check)
 
     def _check(self) -> None:
         self._check_timer = None
+        began = self._runtime.clock.now()
         self.fetch_server.check_out_of_sync()
         self.metrics.set_partitions(self._partitions.led())
+        self._check_took_ns = self._runtime.clock.now() - began
 
     def _new_fetcher(self, node: NodeId) -> ReplicaFetcher:
         def send(frame: Buffer) -> bool:

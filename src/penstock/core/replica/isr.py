@@ -61,8 +61,9 @@ class FollowerState:
 
     def is_in_time(self, log_end: Offset, now: Instant, lag_max_ns: int) -> bool:
         """Whether it has nothing left to fetch, or had lately."""
-        if self.synced >= log_end:
-            # It has everything: silence is no lag.
+        if self.synced >= log_end or log_end == 0:
+            # It has everything: silence is no lag. Nor is it if there was never anything to have: its log
+            # may be one of thousands that are still to be made.
             self.caught_up_at = now
         return self.caught_up_at is not None and now - self.caught_up_at <= lag_max_ns
 
@@ -218,15 +219,15 @@ class IsrTracker:
         self._is_held = False
         return self._recount()
 
-    def fell_behind(self, node: NodeId, now: Instant) -> None:
-        """Start a follower's lag time: the log has grown, and it had all of it before.
+    def grew(self, base_offset: Offset, now: Instant) -> None:
+        """Start the lag time of followers that had all there was before this offset was appended.
 
         Followers report only when they have moved. Without this, one that had nothing to fetch
         for long would be late as soon as there is something.
         """
-        follower = self._followers.get(node)
-        if follower is not None and follower.synced >= follower.fetched >= 0:
-            follower.caught_up_at = now
+        for follower in self._followers.values():
+            if follower.synced >= base_offset or base_offset == 0:
+                follower.caught_up_at = now
 
     def assignment_changed(self, state: CommittedPartitionState, now: Instant) -> bool:
         """Take over committed metadata of this leader epoch; returns whether the high watermark moved."""

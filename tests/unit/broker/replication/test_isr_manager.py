@@ -3,7 +3,7 @@
 from penstock.broker.replication.fetch_server import OUTSIDE_AT_ONCE
 from penstock.broker.replication.isr_manager import UNDERWAY_MAX, URGENT_MAX
 from penstock.core.metadata import AlterPartition
-from penstock.core.model import NodeId, PartitionIndex
+from penstock.core.model import ApiError, ErrorKind, NodeId, PartitionIndex
 from tests.unit.broker.replication.stage import Stage
 
 LAG_MAX_MS = 3_000
@@ -263,3 +263,17 @@ def test_followers_that_fall_silent_leave_the_isr_of_very_many_partitions() -> N
     assert all(stage.leader(number).high_watermark == 2 for number in range(partitions))
     # Here metadata comes before the reply, and makes room for others.
     assert stage.underway_most <= 2 * (UNDERWAY_MAX + URGENT_MAX)
+
+
+def test_proposals_for_partitions_that_are_led_no_more_leave_their_place_to_others() -> None:
+    stage = Stage()
+    stage.create(1, 2, 3)
+    stage.kill(3)
+    stage.run(100)
+    manager, partition = stage.brokers[NodeId(1)].replication.isr_manager, stage.leader()
+    manager._proposed[partition] = 7
+
+    partition.stop("its topic was deleted")
+    manager._ended(partition, 7, ApiError(ErrorKind.NOT_LEADER))
+
+    assert manager._proposed == {}

@@ -1,7 +1,9 @@
 """Frames that are late, doubled or lost: what a leader believes, and what it does not."""
 
+from typing import Any, cast
 from uuid import UUID
 
+from penstock.broker.cluster.peers import Peer
 from penstock.broker.replication.fetch_server import FollowerSession
 from penstock.broker.replication.fetcher import ReplicaFetcher
 from penstock.broker.replication.protocol import (
@@ -251,3 +253,49 @@ def test_a_response_of_which_a_part_has_come_is_waited_for() -> None:
 
     assert waited == session
     assert fetcher._session > session
+
+
+def test_what_is_on_its_way_is_not_sent_again_with_what_has_come_since() -> None:
+    stage = followed()
+    metrics = stage.brokers[NodeId(1)].replication.metrics
+    sent = metrics.bytes_sent.count
+    assert sent > 0
+
+    # The log grows, and a fetch comes that says nothing of this partition.
+    stage.append("c")
+    stage.create_another("u", 1, 2)
+    stage.run(500)
+    again = metrics.bytes_sent.count
+    stage.world.network.heal_all()
+    stage.run(5_000)
+
+    assert again == sent
+    assert stage.ends(2) == [3]
+
+
+def test_a_link_that_is_full_is_not_read_for_in_every_turn() -> None:
+    stage = followed()
+    stage.world.network.heal_all()
+    stage.run(3_000)
+    server = stage.brokers[NodeId(1)].replication.fetch_server
+    collect, collected = server._response_builder.collect, 0
+
+    class FullLink:
+        node_id = NodeId(2)
+
+        def send(self, *_parts: Buffer) -> bool:
+            return False
+
+    def count(session: FollowerSession, *, time_is_up: bool) -> Any:
+        nonlocal collected
+        collected += 1
+        return collect(session, time_is_up=time_is_up)
+
+    server._response_builder.collect = count  # type: ignore[method-assign]
+    stage.append("c")
+    session_of(stage).pending = cast("Peer", FullLink())
+    for _ in range(100):
+        server._wake(session_of(stage))
+        stage.run(1)
+
+    assert 0 < collected < 10

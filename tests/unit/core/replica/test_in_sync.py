@@ -371,10 +371,25 @@ def test_the_time_of_a_follower_that_had_everything_begins_when_there_is_more() 
 
     leader.now = 3 * LAG_MAX_NS
     leader.append(150)
-    leader.isr.fell_behind(SECOND_NODE, Instant(leader.now))
+    leader.isr.grew(Offset(100), Instant(leader.now))
     leader.now += LAG_MAX_NS
     assert leader.propose() is None
 
+    leader.now += 1
+    assert leader.propose() == [1]
+
+
+def test_of_a_log_without_records_nobody_lags_behind() -> None:
+    leader = Leader(isr=(1, 2), end=0)
+
+    # The other one has thousands of logs to make first, and has not asked yet.
+    leader.now = 5 * LAG_MAX_NS
+    assert leader.propose() is None
+
+    leader.append(10)
+    leader.isr.grew(Offset(0), Instant(leader.now))
+    leader.now += LAG_MAX_NS
+    assert leader.propose() is None
     leader.now += 1
     assert leader.propose() == [1]
 
@@ -385,7 +400,7 @@ def test_a_follower_that_had_not_synced_everything_gets_no_more_time() -> None:
 
     leader.now = LAG_MAX_NS
     leader.append(150)
-    leader.isr.fell_behind(SECOND_NODE, Instant(leader.now))
+    leader.isr.grew(Offset(100), Instant(leader.now))
     leader.now += 1
 
     assert leader.propose() == [1]
