@@ -17,6 +17,7 @@ Left out: quotas on how fast topics may be created by CreateTopics.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Generic, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -270,9 +271,10 @@ class TopicService:
         account: Account = NODE_ACCOUNT,
     ) -> None:
         """Create topics, each on its own; calls `done` when their logs exist."""
-        settle = None if validate_only else self._partitions.on_logs_ready
+        names = [topic.name for topic in wanted]
+        settle = None if validate_only else partial(self._partitions.on_topics_ready, names)
         gathering = ReplyCollector(self._runtime, CreatedTopic, len(wanted), done, timeout_ms, settle)
-        twice = duplicates([topic.name for topic in wanted])
+        twice = duplicates(names)
 
         def commands() -> Iterator[QueuedCommand]:
             for index, topic in enumerate(wanted):
@@ -323,9 +325,10 @@ class TopicService:
         account: Account = NODE_ACCOUNT,
     ) -> None:
         """Add partitions to topics; calls `done` when their logs exist."""
-        settle = None if validate_only else self._partitions.on_logs_ready
+        names = [more.name for more in wanted]
+        settle = None if validate_only else partial(self._partitions.on_topics_ready, names)
         gathering = ReplyCollector(self._runtime, CreatedPartitions, len(wanted), done, timeout_ms, settle)
-        twice = duplicates([more.name for more in wanted])
+        twice = duplicates(names)
 
         def commands() -> Iterator[QueuedCommand]:
             for index, more in enumerate(wanted):

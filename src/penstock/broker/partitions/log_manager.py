@@ -69,6 +69,8 @@ from penstock.storage.sealing import KeyUnavailable, KeyVault, LogVault, MasterK
 # one piece of work has created is opened in one turn of the loop.
 CREATIONS_AT_ONCE = 2
 LOGS_PER_CREATION = 4
+# Of those whose topic was deleted meanwhile, so many are told in one turn.
+UNWANTED_AT_ONCE = 64
 DELETED = ".deleted"
 # Topics that were deleted: what is here belongs to nobody.
 DELETED_TOPICS = "deleted"
@@ -89,17 +91,23 @@ class LogCreation(NamedTuple):
     position: JournalPosition
     made: Callable[[JournalPosition], None]
     failed: Callable[[Exception], None]
+    # Whether its topic is there still: others wait for what is created in vain.
+    is_wanted: Callable[[], bool]
 
     @property
     def key(self) -> ReplicaKey:
         return self.topic_id, self.partition
 
 
-class LogCreator:
-    """Creates empty logs in the order of the requests, a few at a time.
+class LogNotWanted(StorageError):
+    """The topic was deleted before its log was created."""
 
-    Those of one piece of work share the syncs of the directories above them, and are passed on in one turn of
-    the loop.
+
+class LogCreator:
+    """Creates empty logs, a few at a time; topics take turns.
+
+    So a topic with one partition does not wait for another one's thousands. Those of one piece of work share
+    the syncs of the directories above them, and are passed on in one turn of the loop.
     """
 
     def __init__(self, spawn: Executor, side_disk: Disk, vault: KeyVault | None = None) -> None:
@@ -107,21 +115,23 @@ class LogCreator:
         self._disk = side_disk
         self._vault = vault
         self._created = CreatedReplicas(side_disk)
-        self._orders: deque[LogCreation] = deque()
+        # By topic, the next one first; none is empty.
+        self._orders: dict[TopicId, deque[LogCreation]] = {}
         self._underway = 0
 
     def create(self, order: LogCreation) -> None:
         """Create a log; either `made` or `failed` is called later."""
-        self._orders.append(order)
+        self._orders.setdefault(order.topic_id, deque()).append(order)
         self._begin()
 
     def _begin(self) -> None:
         while self._orders and self._underway < CREATIONS_AT_ONCE:
             self._underway += 1
-            count = min(LOGS_PER_CREATION, len(self._orders))
-            self._make([self._orders.popleft() for _ in range(count)])
+            self._make_some()
 
-    def _make(self, orders: list[LogCreation]) -> None:
+    def _make_some(self) -> None:
+        orders, unwanted = self._next()
+
         def made(errors: list[Exception | None]) -> None:
             self._underway -= 1
             self._begin()
@@ -130,11 +140,26 @@ class LogCreator:
                     order.made(order.position)
                 else:
                     order.failed(error)
+            for order in unwanted:
+                order.failed(LogNotWanted(f"the topic of {order.path} was deleted"))
 
         def failed(error: Exception) -> None:
             made([error] * len(orders))
 
         self._spawn.spawn(lambda: self._create(orders), made, failed, ExecutorKind.DISK)
+
+    def _next(self) -> tuple[list[LogCreation], list[LogCreation]]:
+        """Take the next one of each topic in turn, as many as are made at once; and those nobody wants."""
+        wanted: list[LogCreation] = []
+        unwanted: list[LogCreation] = []
+        while self._orders and len(wanted) < LOGS_PER_CREATION and len(unwanted) < UNWANTED_AT_ONCE:
+            topic_id = next(iter(self._orders))
+            orders = self._orders.pop(topic_id)
+            order = orders.popleft()
+            if orders:
+                self._orders[topic_id] = orders
+            (wanted if order.is_wanted() else unwanted).append(order)
+        return wanted, unwanted
 
     def _create(self, orders: list[LogCreation]) -> list[Exception | None]:
         """Create the logs, and return why some could not be. Runs on a thread."""
@@ -156,6 +181,8 @@ class LogCreator:
             else:
                 errors.append(None)
         created = [order for order, error in zip(orders, errors, strict=True) if error is None]
+        if not created:
+            return errors
         try:
             for parent in dict.fromkeys(parent for order in created for parent in parents_of(order.path)):
                 disk.sync_directory(parent)
@@ -504,16 +531,18 @@ class LogManager:
         options: LogOptions,
         made: Callable[[JournalPosition], None],
         failed: Callable[[Exception], None],
+        is_wanted: Callable[[], bool],
     ) -> None:
-        """Create an empty log; either `made` or `failed` is called later.
+        """Create an empty log, if it is still wanted in its turn; either `made` or `failed` is called later.
 
         `made` gets what `open_created` needs.
         """
         journal = self._store.journal
         # What the journal has said so far is about a former log of the same topic, if any.
         position = NO_POSITION if journal is None else journal.position()
+        path = partition_path(name)
         self._creator.create(
-            LogCreation(partition_path(name), topic_id, name.partition, options, position, made, failed)
+            LogCreation(path, topic_id, name.partition, options, position, made, failed, is_wanted)
         )
 
     def delete(self, name: TopicPartition, topic_id: TopicId) -> None:

@@ -7,8 +7,8 @@
 Users of an old role find it stopped, and look up the leader again.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -91,6 +91,8 @@ OPENED_PER_SLICE = 4
 # roles, and takes no more than this part of the time.
 TELLING_MS = 20
 TELLING_SHARE = 20
+# What was made waits no longer to be led or followed, even where a notice takes long: the node may be busy.
+TELLING_MS_MAX = 1_000
 # How many logs of a deleted topic are let go in one turn of the loop.
 ABANDONED_AT_ONCE = 64
 # How many logs get other settings in a slice, which takes about a millisecond; to work out the settings of a
@@ -524,8 +526,10 @@ class ReplicaManager:
         # Whether a master key was missing for any of them.
         self._lacks_keys = False
         self._is_closed = False
-        # Who waits for logs that are being made: those numbered up to here.
+        # Who waits for logs that are being made, those numbered up to here, or those of a topic.
         self._on_logs_ready: deque[tuple[int, Callable[[], None]]] = deque()
+        self._making_of: Counter[str] = Counter()
+        self._on_topic_ready: dict[str, list[Callable[[], None]]] = {}
         # Logs that were opened and are still to be synced, and what waits for that.
         self._unsynced = 0
         self._on_synced: Callback | None = None
@@ -611,6 +615,22 @@ class ReplicaManager:
         if self._making:
             self._on_logs_ready.append((self._begun, done))
         else:
+            done()
+
+    def on_topics_ready(self, names: Iterable[str], done: Callable[[], None]) -> None:
+        """Call `done` when no log of these topics is being made; perhaps at once."""
+        unready = [name for name in dict.fromkeys(names) if self._making_of[name]]
+        left = len(unready)
+
+        def ready() -> None:
+            nonlocal left
+            left -= 1
+            if left <= 0:
+                done()
+
+        for name in unready:
+            self._on_topic_ready.setdefault(name, []).append(ready)
+        if not unready:
             done()
 
     def offline(self) -> dict[TopicPartition, str]:
@@ -958,6 +978,7 @@ class ReplicaManager:
 
         if self._telling is None:
             pause_ns = max(TELLING_MS * MILLISECOND, TELLING_SHARE * self._telling_ns) if self._making else 0
+            pause_ns = min(pause_ns, TELLING_MS_MAX * MILLISECOND)
             deadline = Instant(self._runtime.clock.now() + pause_ns)
             self._telling = self._runtime.timers.at(deadline, tell)
 
@@ -1124,18 +1145,24 @@ class ReplicaManager:
             return
         self._begun += 1
         self._making[name] = self._begun
+        self._making_of[topic.name] += 1
 
         def made(position: JournalPosition) -> None:
             del self._making[name]
             self._made(topic.id, name, position)
-            self._settle()
+            self._settle(topic.name)
 
         def failed(error: Exception) -> None:
             del self._making[name]
             self._not_made(topic.id, name, error)
-            self._settle()
+            self._settle(topic.name)
 
-        self._log_manager.create(name, topic.id, self._settings.log_options(topic.name), made, failed)
+        def is_wanted() -> bool:
+            return self._image.topic_by_id(topic.id) is not None
+
+        self._log_manager.create(
+            name, topic.id, self._settings.log_options(topic.name), made, failed, is_wanted
+        )
 
     def _made(self, topic_id: TopicId, name: TopicPartition, position: JournalPosition) -> None:
         """An empty log was created; the metadata may have changed since it was requested."""
@@ -1191,7 +1218,13 @@ class ReplicaManager:
         self._bring_online()
         self._make_missing()
 
-    def _settle(self) -> None:
+    def _settle(self, topic: str) -> None:
+        """One log of the topic less is being made; perhaps another one in its place."""
+        self._making_of[topic] -= 1
+        if not self._making_of[topic]:
+            del self._making_of[topic]
+            for ready in self._on_topic_ready.pop(topic, ()):
+                ready()
         waiting = self._on_logs_ready
         while waiting and waiting[0][0] < next(iter(self._making.values()), self._begun + 1):
             _, done = waiting.popleft()

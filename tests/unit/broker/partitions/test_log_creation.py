@@ -62,15 +62,16 @@ class SyncCountingDisk(CrashableDisk):
         super().sync_directory(path)
 
 
-def order(number: int, told: list[str]) -> LogCreation:
+def order(number: int, told: list[str], topic: int = 1, *, is_wanted: bool = True) -> LogCreation:
     return LogCreation(
         f"logs/orders/{number}",
-        TopicId(UUID(int=1)),
+        TopicId(UUID(int=topic)),
         PartitionIndex(number),
         LogOptions(),
         NO_POSITION,
         lambda position: told.append(f"made {number}"),
         lambda error: told.append(f"failed {number}"),
+        lambda: is_wanted,
     )
 
 
@@ -87,6 +88,38 @@ def test_however_many_logs_are_asked_for_only_some_are_under_way() -> None:
 
     assert most == CREATIONS_AT_ONCE
     assert told == [f"made {number}" for number in range(logs)]
+
+
+def test_a_topic_with_one_partition_does_not_wait_for_another_with_hundreds() -> None:
+    spawn, told = HeldSpawn(), list[str]()
+    maker = LogCreator(spawn, CrashableDisk())
+
+    for number in range(200):
+        maker.create(order(number, told))
+    maker.create(order(1_000, told, topic=2))
+    while spawn.held:
+        spawn.run_one()
+
+    assert len(told) == 201
+    # Behind what was under way.
+    assert told.index("made 1000") <= 2 * CREATIONS_AT_ONCE * LOGS_PER_CREATION
+
+
+def test_logs_of_topics_that_are_gone_are_not_made() -> None:
+    spawn, told, disk = HeldSpawn(), list[str](), CrashableDisk()
+    maker = LogCreator(spawn, disk)
+
+    for number in range(200):
+        maker.create(order(number, told, is_wanted=False))
+    maker.create(order(1_000, told, topic=2))
+    pieces = 0
+    while spawn.held:
+        spawn.run_one()
+        pieces += 1
+
+    assert sorted(told) == sorted([*(f"failed {number}" for number in range(200)), "made 1000"])
+    assert disk.listdir("logs/orders") == ["1000"]
+    assert pieces < 10
 
 
 def test_logs_of_one_piece_of_work_share_the_syncs_of_the_directories_above() -> None:

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from penstock.core.metadata import CreateTopic, DeleteTopic, ReassignPartition, ReplicaAssignment
-from penstock.core.model import ApiError, ErrorKind, NodeId, PartitionIndex, TopicId
+from penstock.core.model import SECOND, ApiError, ErrorKind, NodeId, PartitionIndex, TopicId
 from penstock.core.records import check_batches
 from tests.unit.broker.partitions.replicas_bench import TOPIC_ID, Producer, ReplicasBench, batch
 from tests.unit.core.metadata.clusters import broker_of, perform, registration
@@ -220,6 +220,40 @@ def test_whoever_waits_for_logs_does_not_wait_for_those_of_topics_that_come_late
 
     assert ready == [1]
     assert topics > 1
+
+
+def test_whoever_waits_for_a_topic_does_not_wait_for_the_logs_of_others() -> None:
+    bench = ReplicasBench()
+    partitions, ready = bench[2].partitions, list[int]()
+    for name, count in (("wide", 100), ("small", 1)):
+        placed = tuple(ReplicaAssignment(PartitionIndex(index), (NodeId(2),)) for index in range(count))
+        perform(bench.machine, CreateTopic(name, TopicId(UUID(int=count)), assignments=placed))
+    partitions.on_metadata(bench.image)
+
+    partitions.on_topics_ready(["small"], lambda: ready.append(len(partitions)))
+    before = list(ready)
+    bench[2].settle()
+
+    assert before == []
+    assert len(ready) == 1
+    assert ready[0] < 30
+    assert len(partitions) == 101
+
+
+def test_what_was_made_is_told_within_a_second_though_the_last_notice_took_long() -> None:
+    bench = ReplicasBench()
+    partitions = bench[2].partitions
+    partitions._telling_ns = 60 * SECOND
+    placed = tuple(ReplicaAssignment(PartitionIndex(index), (NodeId(2),)) for index in range(100))
+    perform(bench.machine, CreateTopic("wide", TopicId(UUID(int=1)), assignments=placed))
+    partitions.on_metadata(bench.image)
+    bench.timers.run()
+    before = bench[2].told
+
+    bench.timers.pass_ms(1_000)
+
+    assert len(partitions) == 100
+    assert bench[2].told == before + 1
 
 
 def test_a_replica_that_moved_away_while_its_node_was_down_is_removed_at_the_start() -> None:
