@@ -190,10 +190,10 @@ class CommandForwarder(BasePeerWatcher):
                 self._refuse(parked, f"node {node} did not reply; the command may have been decided")
 
     def _set_timer(self) -> None:
-        if self._timer is not None:
+        if self._timer is not None and not self._parked:
             self._timer.cancel()
             self._timer = None
-        if self._parked:
+        if self._parked and self._timer is None:
             soon = Instant(self._runtime.clock.now() + ASK_AGAIN_MS * MILLISECOND)
             self._timer = self._runtime.timers.at(soon, self._time_passed)
 
