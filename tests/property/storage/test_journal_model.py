@@ -193,3 +193,21 @@ def test_a_first_frame_that_has_no_room_in_the_first_file_is_found_after_a_power
 
 JournaledLogs.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestJournaledLogs = JournaledLogs.TestCase
+
+
+def test_a_checkpoint_that_a_killed_process_left_to_the_page_cache_is_no_sign_of_an_older_copy() -> None:
+    state = JournaledLogs()
+    state.restart_in_order()
+    # It is renamed, and its name is not durable yet.
+    state.checkpoint(log=0)
+    state.finish_round()
+    state.publish(log=1, sizes=[1])
+    state.crash(only_the_process=True, seed=0)
+    # The log is as its checkpoint says, so that nothing is written when it is closed.
+    state.restart_in_order()
+
+    # The power cut brings back the checkpoint before it.
+    state.crash(only_the_process=False, seed=1)
+
+    state.every_log_holds_what_was_appended()
+    state.teardown()

@@ -478,8 +478,8 @@ def checkpoints_do_not_wait_for_the_log(patch: Patch) -> None:
 
 
 def recovery_ignores_the_journal(patch: Patch) -> None:
-    def recover(self: LogJournal, position: JournalPosition) -> JournaledLog:
-        return self.journal.recover(self.key, JournalPosition(self.journal.journal_id, 1 << 60))
+    def recover(self: LogJournal, position: JournalPosition, directory: str) -> JournaledLog:
+        return self.journal.recover(self.key, JournalPosition(self.journal.journal_id, 1 << 60), directory)
 
     patch.setattr(LogJournal, "recover", recover)
 

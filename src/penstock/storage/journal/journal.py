@@ -248,9 +248,9 @@ class LogJournal:
         """A checkpoint came to nothing: the journal may ask for another one."""
         self.journal.ask_again(self.key)
 
-    def recover(self, checkpoint: JournalPosition) -> JournaledLog:
-        """What the journal found at its start about this log, behind its checkpoint."""
-        return self.journal.recover(self.key, checkpoint)
+    def recover(self, checkpoint: JournalPosition, directory: str) -> JournaledLog:
+        """What the journal found at its start about this log, behind the checkpoint in its directory."""
+        return self.journal.recover(self.key, checkpoint, directory)
 
     def has_outdated(self, checkpoint: JournalPosition, end: Offset) -> bool:
         """Whether the journal has batches behind `end` that were cut off before the checkpoint."""
@@ -363,8 +363,10 @@ class CommitJournal:
         self._logs: dict[LogKey, LogJournal] = {}
         self._failed_opens: dict[LogKey, int] = {}
         self._checkpointed: dict[LogKey, int] = {}
-        # By log the frame that its checkpoint file names; of those not opened yet, as former runs knew it.
+        # By log the frame that its last checkpoint names, as this run made it durable, or a former one.
         self._stored: dict[LogKey, int] = {}
+        # Those that were found, and where: a killed process may have left their names to the page cache.
+        self._found: dict[LogKey, tuple[int, str]] = {}
         self._full: list[JournalFile] = []
         self._free: list[JournalFile] = []
         self._active: JournalFile
@@ -624,6 +626,7 @@ class CommitJournal:
         self._checkpointed[key] = position.sequence
         if stored != NO_POSITION:
             self._stored[key] = stored.sequence
+            self._found.pop(key, None)
         # A log that was opened without a checkpoint has one now.
         self._scan.forget(key, position.sequence)
         if self._full:
@@ -646,6 +649,7 @@ class CommitJournal:
         self.ask_again(key)
         self._checkpointed.pop(key, None)
         self._stored.pop(key, None)
+        self._found.pop(key, None)
         self._active.needed_by.pop(key, None)
         self._release(key, self.sequence)
 
@@ -697,11 +701,14 @@ class CommitJournal:
         state = self._state = self._state._replace(oldest=oldest)
         size = self.options.file_bytes
         checkpoints = {} if former is None else self._stored.copy()
+        found = {} if former is None else self._found.copy()
+        settled: dict[LogKey, int] = {}
 
         def work() -> JournalFile:
             if former is not None:
+                settled.update(_sync_names(disk, found))
                 # First, durably, that nobody has to find it, and how to tell without it what it told.
-                _write_checkpoints(disk, state.journal_id, checkpoints)
+                _write_checkpoints(disk, state.journal_id, checkpoints | settled)
                 _write_state(disk, state)
                 return _recycle(disk, former, salt, base, size)
             return _make(disk, salt, base, size, NEXT)
@@ -709,6 +716,7 @@ class CommitJournal:
         def done(spare: JournalFile) -> None:
             self._is_preparing = self._is_recycling = False
             self._spare = spare
+            self._note_settled(settled)
 
         def failed(error: Exception) -> None:
             # Perhaps the disk is full: what is needed is made when it is needed, or the journal fails then.
@@ -716,6 +724,13 @@ class CommitJournal:
             events.warning("journal.spare_failed", error=error)
 
         self._spawn(work, done, failed)
+
+    def _note_settled(self, settled: Mapping[LogKey, int]) -> None:
+        """The names of these checkpoints, which were found, are durable now."""
+        for key, sequence in settled.items():
+            # Unless it was removed, or has had another checkpoint, meanwhile.
+            if self._found.pop(key, None) is not None:
+                self._stored[key] = sequence
 
     def _open_log(self, key: LogKey) -> LogJournal | None:
         """A log that was opened; of one that failed to open, only what the start found is known."""
@@ -769,11 +784,11 @@ class CommitJournal:
         else:
             self._asked.pop(log.key, None)
 
-    def recover(self, key: LogKey, checkpoint: JournalPosition) -> JournaledLog:
-        """What was found at the start about a log, behind its checkpoint."""
+    def recover(self, key: LogKey, checkpoint: JournalPosition, directory: str) -> JournaledLog:
+        """What was found at the start about a log, behind the checkpoint in its directory."""
         after = checkpoint.sequence if checkpoint.journal_id == self.journal_id else 0
         if after > self._stored.get(key, 0):
-            self._stored[key] = after
+            self._found[key] = after, directory
         if checkpoint.journal_id == self._former_id:
             after = checkpoint.sequence
         return self._scan.recover(key, after)
@@ -797,6 +812,7 @@ class CommitJournal:
             if key not in known and key not in self._logs:
                 self._scan.forget(key)
                 self._stored.pop(key, None)
+                self._found.pop(key, None)
                 self._release(key, self.sequence)
 
     def logs_opened(self) -> None:
@@ -905,6 +921,17 @@ def _write_state(disk: Disk, state: JournalState) -> None:
 def _write_checkpoints(disk: Disk, journal_id: int, checkpoints: Mapping[LogKey, int]) -> None:
     """Note durably which frames the checkpoints of all logs cover. Blocks."""
     _replace(disk, CHECKPOINTS, encode_checkpoints(journal_id, checkpoints))
+
+
+def _sync_names(disk: Disk, found: Mapping[LogKey, tuple[int, str]]) -> dict[LogKey, int]:
+    """Make the names of checkpoints durable that were found; returns those that could be. Blocks."""
+    settled: dict[LogKey, int] = {}
+    for key, (sequence, directory) in found.items():
+        # Where the log was removed meanwhile, nothing is left to say about it.
+        with suppress(StorageError):
+            disk.sync_directory(directory)
+            settled[key] = sequence
+    return settled
 
 
 def _read_checkpoints(disk: Disk, journal_id: int) -> dict[LogKey, int]:
