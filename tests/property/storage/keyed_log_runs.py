@@ -43,6 +43,10 @@ class KeyedLives:
         self._tokens = 0
         self._durable = 0
         self._underway: tuple[Compaction, CleaningResult] | None = None
+        # Whether that is being prepared, and ends with some round.
+        self._is_preparing = False
+        # How often compactions are prepared, as a node does it, and not put in place with blocking syncs.
+        self.prepared_share = 0.8
         self.options = OPTIONS
         # Where a log that is encrypted has its keys from.
         self.vault: LogVault | None = None
@@ -52,7 +56,7 @@ class KeyedLives:
         """Open the log, and hold it against the history."""
         self.rounds = Rounds(self.chance)
         commit = GroupCommit(self.rounds)
-        self._underway = None
+        self._underway, self._is_preparing = None, False
         try:
             self.log, report = PartitionLog.open(
                 self.disk, DIRECTORY, TOPIC, self.options, commit=commit, vault=self.vault
@@ -124,16 +128,14 @@ class KeyedLives:
 
     def compact(self) -> None:
         """Begin a compaction, or put the result of the last one in place."""
+        if self._is_preparing:
+            return
         if self._underway is not None:
-            underway, self._underway = self._underway, None
-            segments = len(self.log.segments())
-            compacted = self.log.finish_compaction(*underway)
-            if compacted is not None:
-                self.absorbed += segments - len(self.log.segments())
-                self.compactions += 1
-                self.records_dropped += compacted.records_before - compacted.records_after
-                self.judge()
-                self._judge_cleaned(compacted.end_offset)
+            if self.chance.random() < self.prepared_share:
+                self._is_preparing = True
+                self.log.prepare_compaction(*self._underway, self._finish_compaction)
+            else:
+                self._finish_compaction(None)
             return
         self._tokens += 1
         rules = CompactionRules(0.0, self.chance.choice((0, 60)), keys_max=self.chance.choice((2, 100)))
@@ -143,6 +145,19 @@ class KeyedLives:
                 self._underway = (compaction, cleaner_for(self.disk)(compaction.order))
             except Uncleanable as error:
                 self.complaints.append(f"uncleanable: {error}")
+
+    def _finish_compaction(self, error: StorageError | None) -> None:
+        assert error is None
+        assert self._underway is not None
+        underway, self._underway, self._is_preparing = self._underway, None, False
+        segments = len(self.log.segments())
+        compacted = self.log.finish_compaction(*underway)
+        if compacted is not None:
+            self.absorbed += segments - len(self.log.segments())
+            self.compactions += 1
+            self.records_dropped += compacted.records_before - compacted.records_after
+            self.judge()
+            self._judge_cleaned(compacted.end_offset)
 
     def truncate(self) -> None:
         if self.log.end > self.log.high_watermark:

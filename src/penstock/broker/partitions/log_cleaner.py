@@ -58,6 +58,7 @@ class LogCleaner:
         self._verifier = SegmentVerifier(runtime)
         self._timer: Timer | None = None
         self._job: Job | None = None
+        self._is_stopped = False
         # Logs that are damaged or cannot be read: they are not tried again before something was repaired.
         self._uncleanable: dict[Replica, int] = {}
 
@@ -67,6 +68,7 @@ class LogCleaner:
 
     def stop(self) -> None:
         """Stop checking. The result of a running worker is ignored; the next start removes its files."""
+        self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
         if self._job is not None:
@@ -118,12 +120,15 @@ class LogCleaner:
             return replica.log.dirty_ratio(rules, now)
         except SuspectSegment as error:
             self._suspect(replica, error)
-            return 0.0
+        except StorageError as error:
+            # For want of a descriptor, say: it is looked at again in the next round.
+            events.warning("partition.compaction_failed", partition=str(replica.name), error=error)
+        return 0.0
 
     def _lacks_checkpoint(self, replica: Replica, rules: CompactionRules, now: Timestamp) -> bool:
         try:
             return replica.log.is_due_after_checkpoint(rules, now)
-        except SuspectSegment:
+        except (SuspectSegment, StorageError):
             return False
 
     def _plan(
@@ -133,7 +138,10 @@ class LogCleaner:
             return replica.log.begin_compaction(rules, now, token)
         except SuspectSegment as error:
             self._suspect(replica, error)
-            return None
+        except StorageError as error:
+            # Its directory may be that of a topic that was deleted since.
+            events.warning("partition.compaction_failed", partition=str(replica.name), error=error)
+        return None
 
     def _suspect(self, replica: Replica, error: SuspectSegment) -> None:
         events.warning("partition.compaction_failed", partition=str(replica.name), error=error)
@@ -141,7 +149,12 @@ class LogCleaner:
 
     def _spawn(self, replica: Replica, compaction: Compaction) -> None:
         def done(cleaned: CleaningResult) -> None:
-            self._look_later(soon=self._finish(replica, compaction, cleaned))
+            if replica.is_usable:
+                prepared = partial(self._prepared, replica, compaction, cleaned)
+                replica.log.prepare_compaction(compaction, cleaned, prepared)
+            else:
+                compaction.cancel()
+                self._look_later()
 
         def failed(error: Exception) -> None:
             self._give_up(replica, compaction, error)
@@ -149,6 +162,22 @@ class LogCleaner:
 
         work = partial(self._clean, compaction.order)
         self._job = self._runtime.spawn.spawn(work, done, failed, ExecutorKind.WORKER)
+
+    def _prepared(
+        self,
+        replica: Replica,
+        compaction: Compaction,
+        cleaned: CleaningResult,
+        error: StorageError | None,
+    ) -> None:
+        """All that takes long is on disk, and the log may have changed meanwhile."""
+        if self._is_stopped:
+            return
+        if error is None:
+            self._look_later(soon=self._finish(replica, compaction, cleaned))
+        else:
+            self._give_up(replica, compaction, error)
+            self._look_later()
 
     def _finish(self, replica: Replica, compaction: Compaction, cleaned: CleaningResult) -> bool:
         """Put the result in place; returns whether the log is compacted."""

@@ -554,7 +554,10 @@ class ReplicaManager:
 
     def _compacted(self) -> Iterator[tuple[Replica, CompactionRules | None]]:
         """Every log that there is now, and how it is compacted, if its topic asks for it."""
-        return ((replica, self._settings.compaction(replica.name.topic)) for replica in self._all())
+        for replica in self._all():
+            # Its topic may have been deleted since: then nothing is to be learned of its settings.
+            if self._replicas.get((replica.topic_id, replica.name.partition)) is replica:
+                yield replica, self._settings.compaction(replica.name.topic)
 
     def find(self, topic: str, index: int) -> LeaderPartition | None:
         """The partition, if this node leads it."""

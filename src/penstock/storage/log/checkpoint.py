@@ -180,6 +180,27 @@ def write_checkpoint(state: LogState, captured: Checkpoint) -> None:
     except StorageError as failed:
         state.durability.stop(failed)
         raise
+    _adopt(state, captured)
+
+
+def rename_checkpoint(state: LogState, captured: Checkpoint, temporary: str) -> None:
+    """Like `write_checkpoint`, if the bytes are on the device already, in this file. Blocks for one sync.
+
+    It must say the same as the last one of epochs, which are not written.
+    """
+    state.durability.cancel_puts()
+    state.note_doubt()
+    state.disk.rename(temporary, f"{state.directory}/{CHECKPOINT}")
+    try:
+        state.disk.sync_directory(state.directory)
+    except StorageError as failed:
+        state.durability.stop(failed)
+        raise
+    _adopt(state, captured)
+
+
+def _adopt(state: LogState, captured: Checkpoint) -> None:
+    """A checkpoint has taken the place of the last one for good."""
     state.checkpoint = captured
     state.stats.checkpoints += 1
     if state.journal is not None:

@@ -18,10 +18,19 @@ What holds:
   every segment, so that each file shows by itself where it ends.
 * Records without a key, from a time when the topic was not compacted, go.
 
-It takes three steps. `plan` says on the loop what there is to do. `clean` does it in a worker process,
-and writes new files beside the old ones, unseen by readers. `Compaction.finish` puts them in place, on
-the loop again: a checkpoint, some renames, and a sync. If a power cut interrupts that, `redo_swaps` in
-`recovery` finishes it.
+It takes four steps. `plan` says on the loop what there is to do. `clean` does it in a worker process,
+and writes new files beside the old ones, unseen by readers, and syncs them. `Compaction.prepare` is on the
+loop again, and has brought to the device off the loop what the last step relies on: the names that the new
+files have for now, and a checkpoint that nobody sees yet.
+
+    last checkpoint's ─ round ─▶ names ─┐
+    name                         bytes ─┴ round ─▶ checkpoint renamed ─ names synced ─ files renamed ─▶ round
+                                                   └──────── one turn of the loop, `finish` ───────┘
+
+`Compaction.finish` puts them in place in one turn: while the checkpoint on disk may say something else than
+memory does, nothing may happen to the log, so this one sync blocks. If a power cut interrupts that,
+`redo_swaps` in `recovery` finishes it. The last names need not wait: a start repeats the renames, and
+every checkpoint that does not say `swapping` any more is written after a later sync of the directory.
 
 The map holds digests, so its size depends on the number of keys alone. It takes whole segments until
 it is full, and the next compaction goes on behind them.
@@ -62,9 +71,19 @@ from penstock.core.records import (
 from penstock.core.replica import AbortedTransaction, ProducerStateManager, decode_snapshot, encode_snapshot
 from penstock.storage.disk import Buffer, Disk, DiskFull, File, NoSuchFile, PosixDisk
 from penstock.storage.log import read
-from penstock.storage.log.checkpoint import write_checkpoint
-from penstock.storage.log.file_names import CLEANED, LOG, SNAPSHOT, numbered
-from penstock.storage.log.files import FileKind, SealedSegment, frame, read_file, replace_durably, unframe
+from penstock.storage.log.checkpoint import rename_checkpoint, write_checkpoint
+from penstock.storage.log.durability import Done
+from penstock.storage.log.file_names import CHECKPOINT, CLEANED, LOG, SNAPSHOT, TEMPORARY, numbered
+from penstock.storage.log.files import (
+    Checkpoint,
+    FileKind,
+    SealedSegment,
+    encode_checkpoint,
+    frame,
+    read_file,
+    replace_durably,
+    unframe,
+)
 from penstock.storage.log.index import (
     ABORTED,
     OFFSETS,
@@ -85,7 +104,7 @@ from penstock.storage.log.segment import (
     checked_batches,
 )
 from penstock.storage.log.state import LogState
-from penstock.storage.log.types import DAY_MS, LogOptions
+from penstock.storage.log.types import DAY_MS, LogOptions, LogStopped
 from penstock.storage.sealing import BrokenSeal, KeyTable, seal_batch
 from penstock.storage.sealing.sealed_batch import NONCE_BYTES
 
@@ -795,7 +814,7 @@ def _last_markers_of(producers: ProducerStateManager) -> dict[int, int]:
 class Compaction:
     """One compaction that is under way, while the log goes on."""
 
-    __slots__ = ("_segments", "_state", "_truncations", "order")
+    __slots__ = ("_is_named", "_is_prepared", "_segments", "_state", "_stored", "_truncations", "order")
 
     def __init__(self, state: LogState, order: CompactionTask) -> None:
         self.order = order
@@ -803,32 +822,111 @@ class Compaction:
         # The segments of the task. Retention, truncation and quarantine may remove them meanwhile.
         self._segments = [state.segments[index] for index in range(len(order.sources))]
         self._truncations = state.stats.truncations
+        # Whether new files may have the names that a start looks for.
+        self._is_named = False
+        # Whether these names and the corrected snapshots are on the device.
+        self._is_prepared = False
+        # The checkpoint that was written already, and the one it was made from.
+        self._stored: tuple[Checkpoint, Checkpoint] | None = None
+
+    def prepare(self, cleaned: CleaningResult, done: Done) -> None:
+        """Bring to disk what `finish` relies on, without blocking.
+
+        Nothing of it counts yet: if the log changes before `finish`, that throws it away, or does some of it
+        again. After an error the compaction has to be cancelled.
+        """
+        if self._is_valid():
+            # A checkpoint that is not durable may have followed the last swap. Until it is, a power cut can
+            # bring that one back, and a start would take the new files for those of it.
+            self._state.durability.request_names(partial(self._prepare_files, cleaned, done))
+        else:
+            done(None)
+
+    def _prepare_files(self, cleaned: CleaningResult, done: Done, error: StorageError | None) -> None:
+        state = self._state
+        if error is not None or not self._is_valid():
+            done(error)
+            return
+
+        def synced(error: StorageError | None) -> None:
+            self._is_prepared = error is None
+            self._synced(cleaned, done, error)
+
+        try:
+            self._name(cleaned)
+            for base_offset, content in cleaned.snapshots:
+                self._write(numbered(base_offset, SNAPSHOT), content)
+            # They end in this order, and the first that fails stops the log.
+            state.durability.request_names()
+            self._store_checkpoint(cleaned, synced)
+        except StorageError as failed:
+            done(failed)
+
+    def _synced(self, cleaned: CleaningResult, done: Done, error: StorageError | None) -> None:
+        state = self._state
+        if state.durability.stopped is not None:
+            error = error or LogStopped(state.directory, state.durability.stopped)
+        is_outdated = self._stored is not None and self._stored[1] is not state.checkpoint
+        if error is not None or not is_outdated or not self._is_valid():
+            done(error)
+            return
+        # There was a checkpoint meanwhile, which is seldom.
+        try:
+            self._store_checkpoint(cleaned, partial(self._synced, cleaned, done))
+        except StorageError as failed:
+            done(failed)
+
+    def _store_checkpoint(self, cleaned: CleaningResult, done: Done) -> None:
+        before = self._state.checkpoint
+        checkpoint = replace(before, sealed=self._rows(cleaned))
+        self._stored = (checkpoint, before)
+        self._write(CHECKPOINT, encode_checkpoint(checkpoint), done)
+
+    def _write(self, name: str, content: bytes, done: Done | None = None) -> None:
+        """Write a small file under a name of this compaction's own; `done` is called when it is synced."""
+        state = self._state
+        file = state.disk.open(self._temporary(name), create=True)
+        try:
+            file.truncate(0)
+            file.append(content)
+        except StorageError:
+            file.close()
+            raise
+        state.durability.request_file(file, done, close=True)
+
+    def _temporary(self, name: str) -> str:
+        return f"{self._state.directory}/{name}.{self.order.token}{TEMPORARY}"
 
     def finish(self, cleaned: CleaningResult) -> CompactionResult | None:
-        """Put the new files in place; None if the log has changed too much since. Blocks for a few syncs."""
+        """Put the new files in place; None if the log has changed too much since.
+
+        Blocks for one sync if everything was prepared, for one more if there are snapshots to be corrected,
+        and otherwise for a few.
+        """
         state = self._state
         if not self._is_valid():
             self.cancel()
             return None
         try:
-            self._correct_snapshots(cleaned)
-            self._name(cleaned)
-            checkpoint = replace(state.checkpoint, sealed=self._rows(cleaned))
-            write_checkpoint(state, checkpoint)
+            checkpoint = self._put_checkpoint(cleaned)
         except DiskFull:
-            # Nothing has been replaced: remove the new files and give their space back.
-            self.cancel()
-            redo_swaps(state.disk, state.directory, state.checkpoint)
+            if state.durability.stopped is None:
+                # Nothing has been replaced: remove the new files and give their space back.
+                self.cancel()
+                redo_swaps(state.disk, state.directory, state.checkpoint)
             raise
         except StorageError as failed:
             # The checkpoint may or may not be on disk. If it is, the next start needs the new files.
             state.durability.stop(failed)
             raise
         try:
-            redo_swaps(state.disk, state.directory, checkpoint)
+            redo_swaps(state.disk, state.directory, checkpoint, is_synced_later=self._is_prepared)
         except StorageError as failed:
             state.durability.stop(failed)
             raise
+        if self._is_prepared:
+            # Before anything that a later checkpoint asks for.
+            state.durability.request_names()
         if state.keys is not None and self.order.seals is not None:
             ends = {source.base_offset: source.end_offset for source in self.order.sources}
             replaced = [
@@ -837,12 +935,47 @@ class Compaction:
             state.keys.end_rewrite(state.segments, self.order.seals.rewrite, replaced)
         return self._count(cleaned)
 
+    def _put_checkpoint(self, cleaned: CleaningResult) -> Checkpoint:
+        """Have the checkpoint on disk say that the new files take the place of the old ones. Blocks."""
+        state = self._state
+        if not self._is_prepared:
+            self._correct_snapshots(cleaned)
+            # Before the names, for the reason given in `prepare`.
+            state.disk.sync_directory(state.directory)
+            self._name(cleaned)
+            state.disk.sync_directory(state.directory)
+        elif cleaned.snapshots:
+            for base_offset, _ in cleaned.snapshots:
+                name = numbered(base_offset, SNAPSHOT)
+                state.disk.rename(self._temporary(name), f"{state.directory}/{name}")
+            state.disk.sync_directory(state.directory)
+        if self._is_prepared and self._stored is not None and self._stored[1] is state.checkpoint:
+            checkpoint, _ = self._stored
+            rename_checkpoint(state, checkpoint, self._temporary(CHECKPOINT))
+        else:
+            checkpoint = replace(state.checkpoint, sealed=self._rows(cleaned))
+            write_checkpoint(state, checkpoint)
+        return checkpoint
+
     def cancel(self) -> None:
-        """Throw the new files away."""
+        """Throw the new files away; what cannot be removed now is removed at the next start."""
         state = self._state
         remove_drafts(state.disk, self.order)
+        if self._is_named and len(state.segments) and state.durability.stopped is None:
+            # Otherwise somebody else may use these names.
+            self._remove_prepared()
         if state.keys is not None and self.order.seals is not None and state.stopped is None:
             state.keys.end_rewrite(state.segments, self.order.seals.rewrite)
+
+    def _remove_prepared(self) -> None:
+        state = self._state
+        names = [self._temporary(CHECKPOINT)]
+        for source in self.order.sources:
+            names.append(self._temporary(numbered(source.base_offset, SNAPSHOT)))
+            names += [self._swap_path(source.base_offset, suffix) for suffix in CLEANED_SUFFIXES]
+        for name in names:
+            with suppress(StorageError):
+                state.disk.remove(name)
 
     def _is_valid(self) -> bool:
         state = self._state
@@ -861,13 +994,16 @@ class Compaction:
             replace_durably(state.disk, state.directory, numbered(base_offset, SNAPSHOT), content)
 
     def _name(self, cleaned: CleaningResult) -> None:
-        """Give the files the names that recovery expects; nothing else writes under these names."""
+        """Give the files the names that recovery expects; nothing else keeps files under these names."""
         state = self._state
+        self._is_named = True
         for segment in _rewritten(cleaned):
             for suffix in CLEANED_SUFFIXES:
-                name = f"{state.directory}/{numbered(segment.base_offset, suffix)}{CLEANED}"
+                name = self._swap_path(segment.base_offset, suffix)
                 state.disk.rename(self.order.draft(segment.base_offset, suffix), name)
-        state.disk.sync_directory(state.directory)
+
+    def _swap_path(self, base_offset: Offset, suffix: str) -> str:
+        return f"{self._state.directory}/{numbered(base_offset, suffix)}{CLEANED}"
 
     def _rows(self, cleaned: CleaningResult) -> tuple[SealedSegment, ...]:
         """What a start will find: without those that were absorbed, whose files it removes."""

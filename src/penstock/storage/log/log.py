@@ -445,8 +445,15 @@ class PartitionLog:
         order = compacting.plan(self._state, rules, now, token)
         return None if order is None else Compaction(self._state, order)
 
+    def prepare_compaction(self, compaction: Compaction, cleaned: CleaningResult, done: Done) -> None:
+        """Bring to disk what `finish_compaction` relies on, without blocking; it had better follow at once.
+
+        After an error the compaction has to be cancelled.
+        """
+        compaction.prepare(cleaned, done)
+
     def finish_compaction(self, compaction: Compaction, cleaned: CleaningResult) -> CompactionResult | None:
-        """Put the rewritten segments in place. Blocks for a few syncs.
+        """Put the rewritten segments in place. Blocks for a sync, or a few if nothing was prepared.
 
         None if they do not fit the log any more. The next compaction can begin after the checkpoint
         that this starts.

@@ -26,8 +26,8 @@ A start also finishes a compaction that the power cut interrupted:
     <base>.log.cleaned → <base>.log …  → names to the device
 
 Before the checkpoint, the new files are removed. After it, a start repeats the renames, of
-which some may have happened. A compaction does not begin while a checkpoint on disk says
-`swapping`, so that no half-written file can be mistaken for one of these.
+which some may have happened. A compaction names no file so while a checkpoint on disk may say
+`swapping` of an earlier one, so that no other file can be mistaken for one of these.
 
 Left out: repair from another replica. That is the broker's work, after it has left the ISR.
 """
@@ -513,8 +513,11 @@ class RecoveryReport:
         return untouched and not (self.corruption or self.epochs_rebuilt or self.checkpoint_lost)
 
 
-def redo_swaps(disk: Disk, directory: str, checkpoint: Checkpoint) -> None:
-    """Give the rewritten files of swapping segments their names, durably; remove all others."""
+def redo_swaps(disk: Disk, directory: str, checkpoint: Checkpoint, *, is_synced_later: bool = False) -> None:
+    """Give the rewritten files of swapping segments their names, durably; remove all others.
+
+    With `is_synced_later` the caller syncs the directory before a checkpoint says that it is over.
+    """
     left = [name for name in disk.listdir(directory) if name.endswith(CLEANED)]
     swapping = {
         numbered(row.base_offset, suffix) + CLEANED
@@ -527,7 +530,7 @@ def redo_swaps(disk: Disk, directory: str, checkpoint: Checkpoint) -> None:
             disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(CLEANED)}")
         else:
             disk.remove(f"{directory}/{name}")
-    if left:
+    if left and not is_synced_later:
         disk.sync_directory(directory)
 
 
@@ -1072,7 +1075,7 @@ def _recover(
     checkpoint, journal = state.checkpoint, state.journal
     tail = JournaledTail(None)
     if journal is not None:
-        tail = JournaledTail(journal, journal.recover(checkpoint.journal))
+        tail = JournaledTail(journal, journal.recover(checkpoint.journal, state.directory))
         # What is appended from the journal need not go there again.
         journal.is_on = False
     report.recovery_point = checkpoint.recovery_point

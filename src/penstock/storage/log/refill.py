@@ -37,7 +37,7 @@ from penstock.core.records.batch import SEALED
 from penstock.core.replica import AbortedTransaction, LeaderEpochHistory
 from penstock.storage.disk import Buffer, DetachedReader, Disk, DiskFull, File, NoSuchFile
 from penstock.storage.log.checkpoint import checkpoint_now, write_checkpoint
-from penstock.storage.log.file_names import CLEANED, LOG, QUARANTINE, TEMPORARY, numbered
+from penstock.storage.log.file_names import ABORTED_INDEX, CLEANED, LOG, QUARANTINE, TEMPORARY, numbered
 from penstock.storage.log.index import OFFSETS, TIMES, ActiveIndex, encode_words, footer
 from penstock.storage.log.keys import KeyOfRewrite, LogKeys
 from penstock.storage.log.read import aborted_rows
@@ -352,6 +352,10 @@ class SegmentDraft:
             for suffix in SWAPPED_SUFFIXES:
                 name = f"{state.directory}/{numbered(self._base_offset, suffix)}{CLEANED}"
                 state.disk.rename(self._draft(suffix), name)
+            # A compaction may have named its files: it will find that this segment is another one. A start
+            # must not take the table of that for one of these.
+            with suppress(NoSuchFile):
+                state.disk.remove(f"{state.directory}/{numbered(self._base_offset, ABORTED_INDEX)}{CLEANED}")
             state.disk.sync_directory(state.directory)
             rows = tuple(
                 row._replace(size_bytes=self._size_bytes, gapless=self._is_gapless, swapping=True)

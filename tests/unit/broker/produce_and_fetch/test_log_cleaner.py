@@ -6,8 +6,9 @@ import pytest
 
 from penstock.broker.partitions import LeaderPartition, log_cleaner
 from penstock.broker.partitions.log_cleaner import LogCleaner
-from penstock.core.model import SECOND, Offset, Timestamp
+from penstock.core.model import SECOND, Offset, StorageError, Timestamp
 from penstock.core.records import Record, check_batches, read_records
+from penstock.storage.disk import CrashableDisk, CrashableFile
 from penstock.storage.log import CompactionRules, PartitionLog
 from tests.support.recorded_events import recorded_events
 
@@ -134,4 +135,104 @@ def test_damage_that_a_compaction_meets_is_verified_and_after_the_repair_it_goes
     partition.log.stats.repaired_ranges += 1
     bench.run(LONG_ENOUGH)
 
+    assert partition.log.stats.compactions >= 1
+
+
+def test_a_compaction_that_ends_keeps_the_loop_waiting_for_one_sync(
+    bench: "Bench", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = bench.topic("prices", **EAGER)
+    fill(bench, partition)
+    finish, sync_directory, sync = (
+        PartitionLog.finish_compaction,
+        CrashableDisk.sync_directory,
+        CrashableFile.sync,
+    )
+    is_finishing, blocking = False, list[str]()
+
+    def note(log: PartitionLog, *args: Any) -> Any:
+        nonlocal is_finishing
+        is_finishing = True
+        try:
+            return finish(log, *args)
+        finally:
+            is_finishing = False
+
+    def note_names(disk: CrashableDisk, path: str) -> None:
+        blocking.extend([path] * is_finishing)
+        sync_directory(disk, path)
+
+    def note_bytes(file: CrashableFile) -> None:
+        blocking.extend([file.path] * is_finishing)
+        sync(file)
+
+    monkeypatch.setattr(PartitionLog, "finish_compaction", note)
+    monkeypatch.setattr(CrashableDisk, "sync_directory", note_names)
+    monkeypatch.setattr(CrashableFile, "sync", note_bytes)
+    bench.run(BACKOFF + A_MOMENT)
+
+    assert partition.log.stats.compactions >= 1
+    assert blocking == ["logs/prices/0"] * partition.log.stats.compactions
+
+
+def test_a_cleaner_that_is_stopped_while_a_compaction_is_prepared_does_nothing_more(
+    bench: "Bench", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = bench.topic("prices", **EAGER)
+    fill(bench, partition)
+    prepare = PartitionLog.prepare_compaction
+
+    def stop(log: PartitionLog, *args: Any) -> None:
+        prepare(log, *args)
+        bench.backend.partitions.cleaner.stop()
+
+    monkeypatch.setattr(PartitionLog, "prepare_compaction", stop)
+    bench.run(LONG_ENOUGH)
+
+    assert partition.log.stats.compactions == 0
+    assert len(records_of(partition)) == 60
+
+
+def test_a_log_that_is_removed_while_a_compaction_is_prepared_keeps_no_other_from_its_turn(
+    bench: "Bench", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = [bench.topic(name, **EAGER) for name in ("prices", "stocks")]
+    for partition in partitions:
+        fill(bench, partition)
+    prepare, removed = PartitionLog.prepare_compaction, list[PartitionLog]()
+
+    def remove(log: PartitionLog, *args: Any) -> None:
+        prepare(log, *args)
+        if not removed:
+            removed.append(log)
+            log.abandon()
+
+    monkeypatch.setattr(PartitionLog, "prepare_compaction", remove)
+    bench.run(LONG_ENOUGH)
+
+    (other,) = (partition for partition in partitions if partition.log is not removed[0])
+    assert removed[0].stats.compactions == 0
+    assert other.log.stats.compactions >= 1
+
+
+@pytest.mark.parametrize("step", ["dirty_ratio", "is_due_after_checkpoint", "begin_compaction"])
+def test_a_log_that_cannot_be_read_when_it_is_looked_at_does_not_stop_the_cleaner(
+    bench: "Bench", monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    partition = bench.topic("prices", **EAGER)
+    fill(bench, partition)
+    failures = 0
+    ask = getattr(PartitionLog, step)
+
+    def fail_once(*arguments: Any) -> Any:
+        nonlocal failures
+        failures += 1
+        if failures == 1:
+            raise StorageError("too many open files")
+        return ask(*arguments)
+
+    monkeypatch.setattr(PartitionLog, step, fail_once)
+    bench.run(2 * LONG_ENOUGH)
+
+    assert failures >= 1
     assert partition.log.stats.compactions >= 1

@@ -3,10 +3,11 @@
 import errno
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from penstock.core.model import LeaderEpoch, Offset, Timestamp
+from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp
 from penstock.core.records import (
     HEADER_BYTES,
     BatchHeader,
@@ -20,9 +21,11 @@ from penstock.core.records import (
 from penstock.core.records.record import assemble
 from penstock.storage.disk import DiskFailed, DiskFull, FailureRule
 from penstock.storage.log import (
+    CleaningResult,
     Compaction,
     CompactionResult,
     CompactionRules,
+    CorruptRange,
     LogOptions,
     Uncleanable,
     cleaner_for,
@@ -56,9 +59,19 @@ def compact(bench: Bench, rules: CompactionRules = EAGER, now: int = 2000) -> Co
     compaction = begin(bench, rules, now)
     if compaction is None:
         return None
-    compacted = bench.log.finish_compaction(compaction, cleaner_for(bench.crashable)(compaction.order))
+    cleaned = cleaner_for(bench.crashable)(compaction.order)
+    assert prepared(bench, compaction, cleaned) == [None]
+    compacted = bench.log.finish_compaction(compaction, cleaned)
     bench.rounds.finish_all()
     return compacted
+
+
+def prepared(bench: Bench, compaction: Compaction, cleaned: CleaningResult) -> list[StorageError | None]:
+    """What a compaction reports that was prepared; all rounds have ended."""
+    reported: list[StorageError | None] = []
+    bench.log.prepare_compaction(compaction, cleaned, reported.append)
+    bench.rounds.finish_all()
+    return reported
 
 
 def batches(bench: Bench) -> list[tuple[BatchHeader, list[Record]]]:
@@ -609,6 +622,270 @@ def test_a_disk_that_fails_in_a_swap_stops_the_log_and_a_start_finds_it_whole(
     assert report.corruption == ()
     assert bench.files(".cleaned") == []
     assert rows(bench)[-1] == (7, b"a", b"7")
+
+
+class BlockingSyncs:
+    """The syncs that this disk has been asked for since: all of them block whoever asks."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.seen: list[str] = []
+        for operation in ("sync", "sync_directory"):
+            note = partial(self.seen.append, operation)
+            bench.disk.fail(FailureRule(operation, 0, times=1_000_000, wait=note))
+
+
+def leftovers(bench: Bench) -> list[str]:
+    """What a compaction that came to nothing has left."""
+    return bench.files(".cleaned") + bench.files(".tmp")
+
+
+def test_preparing_a_compaction_waits_for_no_sync_and_putting_it_in_place_for_one(bench: Bench) -> None:
+    compaction = started(bench)
+    bench.log.begin_epoch(LeaderEpoch(3))
+    cleaned = cleaner_for(bench.crashable)(compaction.order)
+    syncs = BlockingSyncs(bench)
+    reported: list[StorageError | None] = []
+
+    bench.log.prepare_compaction(compaction, cleaned, reported.append)
+    in_preparation = list(syncs.seen)
+    bench.rounds.finish_all()
+    syncs.seen.clear()
+    compacted = bench.log.finish_compaction(compaction, cleaned)
+    in_place = list(syncs.seen)
+    bench.rounds.finish_all()
+
+    assert (in_preparation, reported, in_place) == ([], [None], ["sync_directory"])
+    assert compacted is not None
+    assert [row[0] for row in rows(bench)] == [7]
+    assert leftovers(bench) == []
+    assert bench.reopen(clean=False).corruption == ()
+
+
+def test_no_file_gets_a_name_that_a_start_looks_for_before_the_last_checkpoint_is_durable(
+    bench: Bench,
+) -> None:
+    too_small_to_share(bench)
+    compaction = started(bench)
+    # It names files that were to be swapped, and the checkpoint behind it is not durable.
+    prepared(bench, compaction, cleaned := cleaner_for(bench.crashable)(compaction.order))
+    assert bench.log.finish_compaction(compaction, cleaned) is not None
+    bench.rounds.finish_all()
+    put(bench, (b"a", b"8"))
+    seal(bench)
+    again = begin(bench)
+    assert again is not None
+    cleaned = cleaner_for(bench.crashable)(again.order)
+
+    bench.log.prepare_compaction(again, cleaned, lambda _: None)
+    before = [name for name in bench.files(".cleaned") if "token" not in name]
+    bench.rounds.finish()
+    behind = [name for name in bench.files(".cleaned") if "token" not in name]
+
+    assert before == []
+    assert behind != []
+
+
+def test_nothing_of_a_compaction_counts_before_it_is_put_in_place(bench: Bench) -> None:
+    compaction = started(bench)
+    cleaned = cleaner_for(bench.crashable)(compaction.order)
+
+    assert prepared(bench, compaction, cleaned) == [None]
+    seen = len(rows(bench))
+    report = bench.reopen(clean=False)
+
+    assert seen == 8
+    assert (report.corruption, len(rows(bench)), leftovers(bench)) == ((), 8, [])
+
+
+def test_a_checkpoint_that_comes_while_a_compaction_is_prepared_is_not_taken_back(bench: Bench) -> None:
+    compaction = started(bench)
+    cleaned = cleaner_for(bench.crashable)(compaction.order)
+    reported: list[StorageError | None] = []
+    bench.log.prepare_compaction(compaction, cleaned, reported.append)
+    put(bench, (b"b", b"later"))
+    bench.log.checkpoint()
+    while not reported:
+        bench.rounds.finish()
+    syncs = BlockingSyncs(bench)
+
+    assert reported == [None]
+    assert bench.log.finish_compaction(compaction, cleaned) is not None
+    # What was prepared was written again meanwhile, or the checkpoint that was on its way comes to nothing.
+    assert syncs.seen == ["sync_directory"]
+    put(bench, (b"b", b"last"))
+    bench.sync_now()
+    report = bench.reopen(clean=False)
+
+    assert report.corruption == ()
+    assert rows(bench) == [(7, b"a", b"7"), (8, b"b", b"later"), (9, b"b", b"last")]
+    assert leftovers(bench) == []
+
+
+def test_a_checkpoint_between_preparation_and_the_end_of_a_compaction_is_not_taken_back(
+    bench: Bench,
+) -> None:
+    compaction = started(bench)
+    cleaned = cleaner_for(bench.crashable)(compaction.order)
+    prepared(bench, compaction, cleaned)
+    put(bench, (b"b", b"later"))
+    bench.checkpoint()
+
+    assert bench.log.finish_compaction(compaction, cleaned) is not None
+    report = bench.reopen(clean=False)
+
+    assert report.recovery_point == 9
+    assert rows(bench) == [(7, b"a", b"7"), (8, b"b", b"later")]
+    assert leftovers(bench) == []
+
+
+@pytest.mark.parametrize("is_synced_before", [True, False])
+@pytest.mark.parametrize("change", ["delete", "cut", "cut fully", "damage"])
+def test_a_log_that_changes_while_a_compaction_is_prepared_stays_as_it_is_then(
+    bench: Bench, change: str, *, is_synced_before: bool
+) -> None:
+    compaction = started(bench)
+    cleaned = cleaner_for(bench.crashable)(compaction.order)
+    reported: list[StorageError | None] = []
+    bench.log.prepare_compaction(compaction, cleaned, reported.append)
+    if is_synced_before:
+        bench.rounds.finish_all()
+    match change:
+        case "delete":
+            bench.log.delete_records(Offset(4))
+        case "cut":
+            bench.log.truncate_to(Offset(5))
+        case "cut fully":
+            bench.log.truncate_fully(Offset(20))
+        case _:
+            segment = bench.log._state.segments[1]
+            bench.log._state.add_damage(
+                segment, CorruptRange(Offset(2), Offset(2), Offset(4), "rotten", 0, 100)
+            )
+    bench.rounds.finish_all()
+
+    assert reported == [None]
+    assert bench.log.finish_compaction(compaction, cleaned) is None
+    assert leftovers(bench) == []
+    assert bench.log.stopped is None
+    assert bench.reopen(clean=False).corruption == ()
+    left = {"delete": [4, 5, 6, 7], "cut": [0, 1, 2, 3, 4], "cut fully": []}
+    assert [row[0] for row in rows(bench)] == left.get(change, list(range(8)))
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_a_log_that_is_closed_while_a_compaction_is_prepared_is_left_alone(
+    bench: Bench, *, is_removed: bool
+) -> None:
+    compaction = started(bench)
+    cleaned = cleaner_for(bench.crashable)(compaction.order)
+    reported: list[StorageError | None] = []
+    bench.log.prepare_compaction(compaction, cleaned, reported.append)
+    if is_removed:
+        bench.log.abandon()
+    else:
+        bench.log.close()
+    rounds = bench.rounds
+    bench.reopen(clean=False)
+    again = begin(bench)
+    assert again is not None
+    bench.log.prepare_compaction(again, cleaner_for(bench.crashable)(again.order), lambda _: None)
+    before = bench.files()
+
+    rounds.finish_all()
+
+    assert reported == [None]
+    assert compaction.finish(cleaned) is None
+    # Another life of the log uses the same names.
+    assert [name for name in bench.files() if "token" not in name] == [
+        name for name in before if "token" not in name
+    ]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        FailureRule("rename", errno.EIO, ".cleaned", after=2),
+        FailureRule("rename", errno.EIO, "token.cleaned", after=2),
+        FailureRule("open", errno.EIO, ".tmp"),
+        FailureRule("append", errno.ENOSPC, ".tmp"),
+    ],
+)
+def test_a_compaction_that_cannot_be_prepared_leaves_the_log_as_it_was(
+    bench: Bench, rule: FailureRule
+) -> None:
+    compaction = started(bench)
+    cleaned = cleaner_for(bench.crashable)(compaction.order)
+    bench.disk.fail(rule)
+
+    (error,) = prepared(bench, compaction, cleaned)
+    compaction.cancel()
+
+    assert isinstance(error, DiskFailed)
+    assert bench.log.stopped is None
+    assert leftovers(bench) == []
+    assert len(rows(bench)) == 8
+    assert compact(bench) is not None
+    assert len(rows(bench)) == 1
+
+
+def test_a_sync_that_fails_while_a_compaction_is_prepared_stops_the_log(bench: Bench) -> None:
+    compaction = started(bench)
+    cleaned = cleaner_for(bench.crashable)(compaction.order)
+    reported: list[StorageError | None] = []
+    bench.log.prepare_compaction(compaction, cleaned, reported.append)
+
+    while bench.rounds.waiting:
+        bench.rounds.finish(OSError(errno.EIO, "broken"))
+    compaction.cancel()
+
+    assert [error is not None for error in reported] == [True]
+    assert bench.log.stopped is not None
+    assert bench.reopen(clean=False).corruption == ()
+    assert len(rows(bench)) == 8
+    assert leftovers(bench) == []
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        FailureRule("rename", errno.EIO, "checkpoint.token.tmp"),
+        FailureRule("rename", errno.EIO, ".cleaned"),
+        FailureRule("sync_directory", errno.EIO),
+        FailureRule("sync_directory", errno.ENOSPC),
+    ],
+)
+def test_a_disk_that_fails_when_a_prepared_compaction_is_put_in_place_stops_the_log(
+    bench: Bench, rule: FailureRule
+) -> None:
+    compaction = started(bench)
+    cleaned = cleaner_for(bench.crashable)(compaction.order)
+    prepared(bench, compaction, cleaned)
+    bench.disk.fail(rule)
+
+    with pytest.raises(DiskFailed):
+        bench.log.finish_compaction(compaction, cleaned)
+    was_stopped = bench.log.stopped is not None
+    report = bench.reopen(clean=False)
+
+    assert was_stopped
+    assert (report.corruption, leftovers(bench)) == ((), [])
+    assert rows(bench)[-1] == (7, b"a", b"7")
+
+
+def test_the_last_names_of_a_compaction_that_cannot_be_synced_stop_the_log_before_a_checkpoint(
+    bench: Bench,
+) -> None:
+    compaction = started(bench)
+    cleaned = cleaner_for(bench.crashable)(compaction.order)
+    prepared(bench, compaction, cleaned)
+    assert bench.log.finish_compaction(compaction, cleaned) is not None
+    checkpoint = bench.crashable.read(f"{DIRECTORY}/checkpoint")
+
+    while bench.rounds.waiting:
+        bench.rounds.finish(OSError(errno.EIO, "broken"))
+
+    assert bench.log.stopped is not None
+    assert bench.crashable.read(f"{DIRECTORY}/checkpoint") == checkpoint
 
 
 def sizes(bench: Bench) -> Sequence[int]:

@@ -107,6 +107,18 @@ def test_each_damaged_segment_gets_its_turn_and_a_start_finds_them_whole() -> No
     assert not [name for name in bench.files() if name.endswith((".tmp", ".cleaned"))]
 
 
+def test_what_a_compaction_has_named_is_not_taken_for_a_part_of_a_refill() -> None:
+    bench, whole = damaged(1)
+    draft = bench.log.begin_refill("token", may_have_gaps=False)
+    assert draft is not None
+    fill(draft, bench.disk, whole)
+    bench.crashable.open(f"{DIRECTORY}/{FIRST}.txnindex.cleaned", create=True).close()
+
+    assert bench.log.finish_refill(draft)
+
+    assert bench.files(".cleaned") == []
+
+
 def test_records_of_another_epoch_or_offset_are_not_taken() -> None:
     bench, whole = damaged(1)
     draft = bench.log.begin_refill("token", may_have_gaps=False)
