@@ -550,6 +550,8 @@ class HangupWatch:
 
 
 SHORTAGE_REPORT_SECONDS = 10.0
+# What the kernel holds of a connection behind what is on its way.
+UNSENT_BYTES_MAX = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -771,12 +773,24 @@ def _tune(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
 
 
+def _limit_unsent(door: socket.socket) -> None:
+    """Have the kernel hold little for clients that do not read; every connection inherits it.
+
+    It takes 4 MB of each otherwise. Some hundred of them, and the kernel is short of memory for TCP: then all
+    connections of the machine crawl, those to other nodes too. What is on its way does not count, so that
+    nobody gets anything later.
+    """
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
+
+
 def _listen(address: Address, backlog: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     door = socket.socket(family, socket.SOCK_STREAM)
     try:
         door.setblocking(False)
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _limit_unsent(door)
         door.bind((address.host, address.port))
         door.listen(backlog)
     except OSError as error:

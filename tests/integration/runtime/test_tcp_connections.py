@@ -217,6 +217,23 @@ def test_a_reader_that_never_reads_leaves_the_rest_pending_and_other_clients_are
     client.close()
 
 
+def test_the_kernel_holds_little_for_a_client_that_does_not_read(door: Door) -> None:
+    size = 16 << 20
+    door.reply = [bytes(size)]
+    deaf = socket.socket()
+    # It takes little itself.
+    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
+    deaf.connect(door.acceptor.address)
+    deaf.send(b"?")
+    door.until(lambda: len(door.handlers) == 1 and door.handlers[0].tcp.sent_bytes > 0)
+
+    for _ in range(100):
+        door.loop.run_until_complete(asyncio.sleep(0))
+
+    assert 0 < size - door.handlers[0].tcp.pending_bytes < 1 << 20
+    deaf.close()
+
+
 def test_what_a_connection_keeps_in_memory_is_reported_without_files(door: Door, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(1 << 20))
     door.reply = [bytes(64 << 20)]
