@@ -1090,7 +1090,7 @@ QUEUE_FAULTS = [
     PlantedFault(queue_faults.sessions_end_what_their_member_got_in_others, SHARED_QUEUES, 50, hint=8),
     PlantedFault(queue_faults.new_coordinators_forget_pauses, PAUSED_QUEUES, 50, hint=7),
     PlantedFault(queue_faults.new_leaders_resume_queues, PAUSED_QUEUES, 50, hint=4),
-    PlantedFault(queue_faults.redrives_finish_dead_letters_at_once, REDRIVEN_QUEUES, 50, hint=1),
+    PlantedFault(queue_faults.redrives_finish_dead_letters_at_once, REDRIVEN_QUEUES, 200, hint=116),
     PlantedFault(queue_faults.redrives_do_not_wait_for_the_queue, REDRIVEN_QUEUES, 50),
     PlantedFault(queue_faults.times_to_live_are_ignored, QUEUES, 50),
     PlantedFault(queue_faults.records_are_delivered_once_too_often, QUEUES, 50),
